@@ -1,0 +1,148 @@
+"""One try to get a lease, on an event loop: carries out what `decide` says until it says something final."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from idem_middleware.aio.concurrency import Recordings, Signal, pause
+from idem_middleware.aio.lease import AsyncLease, fetch
+from idem_middleware.claims import MAX_ROUNDS, Claim, busy, judge, undo_later
+from idem_middleware.decisions import Adopt, Attempt, Create, Execute, Refuse, Replay, Step, Swap, Wait, decide
+from idem_middleware.errors import StoreFull, StoreUnavailable
+from idem_middleware.events import EventKind
+from idem_middleware.outcomes import (
+    Refused,
+    Replayed,
+    Unprotected,
+    certain,
+    claim_kind,
+    refusal,
+    refused_by_store,
+    replayed,
+    well_timed,
+)
+from idem_middleware.records import Record
+from idem_middleware.runtime import Runtime
+from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
+from idem_middleware.waiting import Ticket, poll_pause
+
+__all__ = ["AsyncAcquisition"]
+
+
+class AsyncAcquisition:
+    """Used once, by one coroutine."""
+
+    def __init__(self, runtime: Runtime, store: AsyncStore, recordings: Recordings, attempt: Attempt) -> None:
+        self._runtime = runtime
+        self._recordings = recordings
+        self._attempt = attempt
+        self._store = store
+        self._clock = store.clock
+        self._deadline = self._clock.monotonic() + store.deadline_seconds
+        self._patient_until = self._clock.monotonic() + attempt.patience_seconds
+        self._waiter: _Waiter | None = None
+
+    async def run(self) -> AsyncLease | Replayed | Refused | Unprotected:
+        """The lease, or what the client gets instead."""
+        try:
+            return await self._drive()
+        except (StoreUnavailable, StoreFull) as error:
+            return refused_by_store(self._runtime, self._attempt, error)
+        finally:
+            if self._waiter is not None:
+                self._waiter.leave()
+
+    async def _drive(self) -> AsyncLease | Replayed | Refused | Unprotected:
+        step: Step = self._decide(None)
+        before: Record | None = None
+        for _ in range(MAX_ROUNDS):
+            match step:
+                case Create():
+                    step = await self._write(step)
+                case Swap(old, _):
+                    before = old if old.owner != self._attempt.owner else before
+                    step = await self._write(step)
+                case Wait():
+                    step = await self._wait(step)
+                case Execute(record) | Adopt(record):
+                    claim = Claim(self._runtime, self._attempt.after(record), record)
+                    claim.begin(claim_kind(record, before))
+                    return AsyncLease(claim, self._store, self._recordings)
+                case Replay(record, kept):
+                    return replayed(self._runtime, self._attempt, record, await fetch(self._store, record, kept))
+                case Refuse(problem):
+                    return refusal(self._runtime, self._attempt.options, problem, self._attempt)
+                case _:
+                    assert_never(step)
+        return refusal(self._runtime, self._attempt.options, busy().problem, self._attempt)
+
+    def _decide(self, found: Record | None) -> Step:
+        if self._attempt.patience_seconds > 0:
+            left = max(0.0, self._patient_until - self._clock.monotonic())
+            self._attempt = replace(self._attempt, patience_seconds=left)
+        return decide(self._attempt, found, self._clock.now())
+
+    async def _write(self, step: Create | Swap) -> Step:
+        offset = self._clock.offset_seconds
+        try:
+            if isinstance(step, Create):
+                result: Written | Found | Gone = await self._store.create(step.new, self._deadline)
+            else:
+                result = await self._store.swap(step.old, step.new, self._deadline)
+        except BaseException as error:  # a cancellation, too: what was asked for may be written all the same
+            if not certain(error):
+                undo_later(self._runtime, self._attempt)
+            raise
+        judged = judge(self._attempt, step.new, result, self._clock.now())
+        return well_timed(self._attempt, judged, self._clock, offset)
+
+    async def _wait(self, step: Step) -> Step:
+        if self._waiter is None:
+            self._waiter = _Waiter(self._runtime, self._store, self._attempt)
+        while isinstance(step, Wait):
+            match await self._waiter.look(step.seconds):
+                case Found(record):
+                    step = self._decide(record)
+                case Gone():
+                    step = self._decide(None)
+                case None:
+                    step = self._decide(step.record)
+        self._deadline = self._clock.monotonic() + self._store.deadline_seconds
+        return step
+
+
+class _Waiter:
+    """A coroutine's place in the flight for its key."""
+
+    def __init__(self, runtime: Runtime, store: AsyncStore, attempt: Attempt) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._attempt = attempt
+        self._signal = Signal()
+        self._ticket: Ticket = runtime.flights.board(attempt.pk, self._signal.set)
+        self._began_at = store.clock.monotonic()
+
+    async def look(self, seconds: float) -> Found | Gone | None:
+        """What stands under the key when there is something new to see; None if `seconds` passed without."""
+        runtime, store, ticket = self._runtime, self._store, self._ticket
+        give_up_at = store.clock.monotonic() + seconds
+        while (seen := ticket.take()) is None:
+            left = give_up_at - store.clock.monotonic()
+            if left <= 0:
+                return None
+            if not runtime.flights.pilots(ticket):
+                await pause(self._signal, left)
+                continue
+            await pause(self._signal, min(left, poll_pause(ticket.polls, runtime.chance())))
+            ticket.polls += 1
+            seen = await store.load(ticket.pk, store.clock.monotonic() + store.deadline_seconds)
+            runtime.flights.share(ticket, seen)
+            return seen
+        return seen
+
+    def leave(self) -> None:
+        """Look no more."""
+        self._runtime.flights.leave(self._ticket)
+        waited = self._store.clock.monotonic() - self._began_at
+        self._runtime.tell(EventKind.WAITED, self._attempt, seconds=waited)

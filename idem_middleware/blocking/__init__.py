@@ -1,0 +1,1 @@
+"""The engine for callers that may block."""

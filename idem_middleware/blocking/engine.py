@@ -1,0 +1,128 @@
+"""The engine for callers that may block: threads, WSGI, scripts, queue consumers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar, assert_never
+
+from idem_middleware.blocking.acquisition import Acquisition
+from idem_middleware.blocking.lease import Lease
+from idem_middleware.engine_base import BaseEngine
+from idem_middleware.errors import RequestRefused
+from idem_middleware.identity import Admitted, CallerUnknown, Identity, Passed, call_caller, caller_name
+from idem_middleware.messages import Request, Response
+from idem_middleware.outcomes import Refused, Replayed, Unprotected, function_identity
+from idem_middleware.problems import Problem, ProblemType
+from idem_middleware.settling import Superseded
+
+if TYPE_CHECKING:
+    from idem_middleware.aio.engine import AsyncEngine
+
+__all__ = ["Engine"]
+
+T = TypeVar("T")
+
+
+class Engine(BaseEngine):
+    """Runs a piece of work once. Safe under threads; one engine serves a whole process.
+
+    `store` is a store or its URL (`dynamodb://TABLE?region=…`, `memory://`).
+    """
+
+    @property
+    def asynchronous(self) -> AsyncEngine:
+        """The same engine, for callers on an event loop."""
+        from idem_middleware.aio.engine import AsyncEngine
+
+        return AsyncEngine(self.store, self.options, runtime=self.runtime)
+
+    def caller(self, admitted: Admitted, native: object) -> str | None:
+        """Who sends this request, by the configured function.
+
+        Raises:
+            CallerUnknown: it gave nothing, or raised.
+        """
+        return caller_name(admitted.options, call_caller(admitted.options, native))
+
+    def acquire(
+        self, request: Request, admitted: Admitted, caller: str | None = None
+    ) -> Lease | Replayed | Refused | Unprotected:
+        """Claim the right to run this request, or say what its client gets instead."""
+        identity = self.identify(request, admitted, caller)
+        return self.claim(identity) if isinstance(identity, Identity) else identity
+
+    def claim(self, identity: Identity) -> Lease | Replayed | Refused | Unprotected:
+        """As `acquire`, for work that is identified already."""
+        outcome = Acquisition(self.runtime, self.runtime.attempt(identity)).run()
+        return outcome if isinstance(outcome, Lease) else self.enforced(outcome, identity.options)
+
+    def run(self, request: Request, handler: Callable[[Lease | None], Response]) -> Response:
+        """Run a handler once for this request, or give the answer that it gave, or the refusal.
+
+        The handler gets its lease, or None where the request is not protected. What it raises comes out unchanged.
+        """
+        admission = self.admit_request(request)
+        if isinstance(admission, Passed):
+            return handler(None)
+        if isinstance(admission, Refused):
+            return admission.response
+        try:
+            caller = self.caller(admission, request.native)
+        except CallerUnknown:
+            return self.refuse(Problem(ProblemType.CALLER_UNKNOWN), admission.options).response
+        outcome = self.acquire(request, admission, caller)
+        match outcome:
+            case Replayed(response) | Refused(_, response):
+                return response
+            case Unprotected(headers):
+                response = handler(None)
+                return Response(response.status, response.headers + headers, response.body)
+            case Lease():
+                response = _guarded(outcome, handler)
+                settled = outcome.settle(response)
+                return settled.response or response if isinstance(settled, Superseded) else response
+            case _:
+                assert_never(outcome)
+
+    def run_once(self, key: str, payload: object, function: Callable[[Lease], T]) -> T:
+        """Run a function once for this key: work that does not come by HTTP.
+
+        What it gives must be JSON; a repeated call gets it read back from JSON. `payload` is what makes two calls the
+        same: the same key with another payload is refused.
+
+        Raises:
+            RequestRefused: it is running elsewhere, its outcome is unknown, the key was used for something else, …
+            KeyInvalid: the key is not 1 to 255 printable ASCII characters.
+        """
+        outcome = self.claim(function_identity(key, payload, self.options))
+        match outcome:
+            case Replayed(response):
+                return json.loads(response.body)  # type: ignore[no-any-return]
+            case Refused(problem, _):
+                raise RequestRefused(problem)
+            case Unprotected():
+                raise RequestRefused(Problem(ProblemType.STORE_UNAVAILABLE))
+            case Lease():
+                result = _guarded(outcome, function)
+                try:
+                    body = json.dumps(result).encode()
+                except (TypeError, ValueError):
+                    outcome.omit()  # it has run, so it must not run again
+                    raise
+                outcome.complete(Response(200, (), body))
+                return result
+            case _:
+                assert_never(outcome)
+
+
+def _guarded(lease: Lease, function: Callable[[Lease], T]) -> T:
+    """What it raises settles the lease and comes out unchanged."""
+    try:
+        return function(lease)
+    except Exception:
+        lease.settle_exception()
+        raise
+    except BaseException:  # half-way, by a signal or a time-out: nobody knows what was done
+        lease.abandon()
+        raise

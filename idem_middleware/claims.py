@@ -1,0 +1,309 @@
+"""A claim while its work runs: the record as last written, kept alive by the upkeep, recorded late if need be."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable
+from uuid import UUID
+
+from idem_middleware import transitions
+from idem_middleware.decisions import Adopt, Attempt, Execute, Refuse, Step, decide
+from idem_middleware.errors import StoreUnavailable
+from idem_middleware.events import EventKind
+from idem_middleware.locks import OperationLock
+from idem_middleware.messages import Response
+from idem_middleware.options import Options
+from idem_middleware.problems import Problem, ProblemType
+from idem_middleware.records import Record, Status
+from idem_middleware.runtime import Runtime
+from idem_middleware.settling import (
+    COMPLETIONS,
+    Plan,
+    plan_answer,
+    plan_completion,
+    plan_exception,
+    plan_failure,
+    plan_omission,
+)
+from idem_middleware.stores.base import ITEM_TOO_LARGE, Found, Gone, Store, Written
+from idem_middleware.upkeep import Job
+
+__all__ = ["MAX_ROUNDS", "BaseLease", "Claim", "judge", "undo_later"]
+
+MAX_ROUNDS = 16
+"""How often one decision may lose a swap before it gives up: each loss means that somebody else got on."""
+
+_RENEWAL_DEADLINE_SECONDS = 1.0  # a renewal holds the lease's lock, so a completion may wait this long for it
+_LATE_RECORDING_SECONDS = 60.0  # how long an answer is tried to be recorded after its client has it
+_UNDO_SECONDS = 60.0
+_BACKOFF_SECONDS = (0.2, 5.0)
+_CHUNK_ALLOWANCE_SECONDS = 0.25  # a large answer is allowed longer than one call
+
+
+class Claim:
+    """What the sync and the async lease share. All that is written goes through its lock, one write after another."""
+
+    def __init__(self, runtime: Runtime, attempt: Attempt, record: Record) -> None:
+        self.runtime = runtime
+        self.attempt = attempt
+        self.record = record
+        self.lock = OperationLock()
+        self.settled = False
+        clock = runtime.store.clock
+        self._renew_until = clock.monotonic() + attempt.options.max_execution_seconds
+        self._renewal: Job | None = None
+
+    def begin(self, kind: EventKind) -> None:
+        """Keep the lease alive from now on, as long as somebody holds this object."""
+        self.tell(kind)
+        self._renewal = self.runtime.upkeep.schedule(self._interval, _weakly(self))
+
+    def tell(self, kind: EventKind, **fields: object) -> None:
+        """Emit an event about this claim."""
+        self.runtime.tell(kind, self.attempt, attempt_number=self.record.attempt, **fields)
+
+    def end(self) -> None:
+        """Nothing more is written: forget the lease, and tell those who wait in this process."""
+        self.settled = True
+        if self._renewal is not None:
+            self._renewal.cancel()
+        self.runtime.flights.notify(self.record.pk)
+
+    def written(self, plan: Plan) -> None:
+        """The plan is durable."""
+        self.end()
+        self.tell(plan.kind, status=plan.status)
+
+    def lost(self, plan: Plan) -> None:
+        """The plan was refused: another attempt owns the key."""
+        self.end()
+        self.tell(EventKind.LEASE_LOST)
+        if plan.kind in COMPLETIONS:
+            self.tell(EventKind.EXECUTED_NOT_RECORDED, reason="lease-lost")
+
+    def not_written(self, plan: Plan, error: StoreUnavailable) -> Plan | None:
+        """The store gave up on this plan. A smaller plan to try at once, or None: it goes on in the background."""
+        if error.code == ITEM_TOO_LARGE and plan.kind is EventKind.COMPLETED:
+            return plan_omission(ProblemType.RESPONSE_NOT_STORED, None, self.attempt.options)
+        self._record_later(plan, error)
+        return None
+
+    def interrupted(self, plan: Plan) -> None:
+        """Whoever carried the plan out was stopped in the middle of it: finish it in the background."""
+        if not self.settled:
+            self._record_later(plan, StoreUnavailable("interrupted", code="Interrupted"))
+
+    def deadline(self, plan: Plan) -> float:
+        """Until when to try to carry out a plan, in seconds of the monotonic clock."""
+        store = self.runtime.store
+        return store.clock.monotonic() + store.deadline_seconds + _CHUNK_ALLOWANCE_SECONDS * len(plan.chunks)
+
+    # --- on the upkeep's threads ---
+
+    @property
+    def _interval(self) -> float:
+        return self.attempt.options.lease_seconds / 3
+
+    def renew(self) -> float | None:
+        """Begin the lease again; gives the seconds until the next time, None when it is over."""
+        with self.lock.held():
+            if self.settled:
+                return None
+            store = self.runtime.upkeep_store
+            # Read now, not when this was due: the process may have been frozen meanwhile. A lease that is over is
+            # never revived, since others may have seen its end.
+            if store.clock.now() >= self.record.expires_at:
+                self.tell(EventKind.LEASE_LOST, reason="lapsed")
+                return None
+            if store.clock.monotonic() >= self._renew_until:
+                self.tell(EventKind.ABANDONED, reason="max-execution")
+                return None
+            options, margin = self.attempt.options, store.clock.margin_seconds
+            try:
+                step = swap(
+                    self,
+                    store,
+                    lambda old, now: transitions.renewed(old, now, options, margin),
+                    store.clock.monotonic() + _RENEWAL_DEADLINE_SECONDS,
+                )
+            except StoreUnavailable as error:
+                self.tell(EventKind.STORE_FAILED, reason="renewal", dynamo_error_code=error.code)
+                return min(1.0, self._interval / 3)
+            if isinstance(step, Execute):
+                self.tell(EventKind.RENEWED)
+                return self._interval
+            self.tell(EventKind.LEASE_LOST)
+            return None
+
+    def _record_later(self, plan: Plan, error: StoreUnavailable) -> None:
+        """The store was not reached in time: go on in the background, while the lease is renewed."""
+        self.tell(EventKind.STORE_FAILED, reason="recording", dynamo_error_code=error.code)
+        give_up_at = self.runtime.store.clock.monotonic() + _LATE_RECORDING_SECONDS
+        pauses = backoff()
+
+        def run() -> float | None:
+            store = self.runtime.upkeep_store
+            with self.lock.held():
+                if self.settled:
+                    return None
+                try:
+                    step = carry_out(self, store, plan)
+                except StoreUnavailable as late:
+                    if store.clock.monotonic() < give_up_at:
+                        return pauses()
+                    # The claim stays as it is, never deleted, never released: `on_abandoned` decides about the next.
+                    self.end()
+                    kind = EventKind.EXECUTED_NOT_RECORDED if plan.kind in COMPLETIONS else EventKind.ABANDONED
+                    self.tell(kind, reason="store-unavailable", dynamo_error_code=late.code)
+                    return None
+                if isinstance(step, Execute):
+                    self.written(plan)
+                else:
+                    self.lost(plan)
+                return None
+
+        self.runtime.upkeep.schedule(pauses(), run, important=True)
+
+
+class BaseLease:
+    """What a handler may know and ask of its lease."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    @property
+    def settled(self) -> bool:
+        """Whether the claim is over for this attempt, by whatever end."""
+        return self._claim.settled
+
+    def abandon(self) -> None:
+        """Nobody knows what was done: keep the claim, renew it no more, and let it lapse."""
+        if not self._claim.settled:
+            self._claim.end()
+            self._claim.tell(EventKind.ABANDONED)
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first execution under this key, 2 for the next, …"""
+        return self._claim.record.attempt
+
+    @property
+    def key_digest(self) -> str:
+        """The short digest that logs and events show of the key."""
+        return self._claim.record.pk[:12]
+
+    @property
+    def checkpoint(self) -> bytes | None:
+        """What an earlier attempt left, if it did."""
+        return self._claim.record.checkpoint
+
+    def derive_key(self, label: str) -> str:
+        """A key for a call to the next service: a UUID, the same in every attempt, another for each label."""
+        digest = hashlib.sha256(f"idem-middleware derived key:{self._claim.record.pk}:{label}".encode()).digest()
+        return str(UUID(bytes=digest[:16], version=8))
+
+    @property
+    def _options(self) -> Options:
+        return self._claim.attempt.options
+
+    def _plan_answer(self, response: Response, *, from_view: bool) -> Plan:
+        inline_bytes = self._claim.runtime.store.inline_bytes
+        return plan_answer(response, self._options, inline_bytes=inline_bytes, from_view=from_view)
+
+    def _plan_completion(self, response: Response) -> Plan:
+        return plan_completion(response, self._options, inline_bytes=self._claim.runtime.store.inline_bytes)
+
+    def _plan_exception(self) -> Plan:
+        return plan_exception(self._options)
+
+    def _plan_omission(self, location: str | None) -> Plan:
+        return plan_omission(ProblemType.RESPONSE_NOT_STORED, location, self._options)
+
+    def _plan_failure(self) -> Plan:
+        return plan_failure(self._options)
+
+
+def judge(attempt: Attempt, tried: Record, result: Written | Found | Gone, now: float) -> Step:
+    """Turn a store's answer to a write into the next step."""
+    match result:
+        case Written():
+            return Execute(tried)
+        case Found(record):
+            return decide(attempt.after(tried), record, now)
+        case Gone():
+            return decide(attempt, None, now)
+
+
+def swap(claim: Claim, store: Store, make: Callable[[Record, float], Record], deadline: float) -> Step:
+    """Write the next version of a claim, adopting own writes whose replies were lost. Call it under the lock."""
+    for _ in range(MAX_ROUNDS):
+        new = make(claim.record, store.clock.now())
+        step = judge(claim.attempt, new, store.swap(claim.record, new, deadline), store.clock.now())
+        if isinstance(step, Execute | Adopt):
+            claim.record = step.record
+        if not isinstance(step, Adopt):
+            return step
+    return busy()
+
+
+def busy() -> Refuse:
+    """So many lost rounds mean that others write all the time."""
+    return Refuse(Problem(ProblemType.IN_PROGRESS, retry_after_seconds=1))
+
+
+def carry_out(claim: Claim, store: Store, plan: Plan) -> Step:
+    """Chunks first, then the record that makes them visible. Call it under the lock."""
+    deadline = claim.deadline(plan)
+    if plan.chunks:
+        store.put_chunks(plan.make(claim.record, store.clock.now()), plan.chunks, deadline)
+    return swap(claim, store, plan.make, deadline)
+
+
+def undo_later(runtime: Runtime, attempt: Attempt) -> None:
+    """A claim was perhaps written, and nothing will run under it: free the key, so that a retry need not wait."""
+    give_up_at = runtime.store.clock.monotonic() + min(_UNDO_SECONDS, attempt.options.lease_seconds)
+    pauses = backoff()
+
+    def run() -> float | None:
+        store = runtime.upkeep_store
+        deadline = store.clock.monotonic() + store.deadline_seconds
+        try:
+            match store.load(attempt.pk, deadline):
+                case Found(record) if record.owner == attempt.owner and record.status is Status.PENDING:
+                    if isinstance(store.swap(record, transitions.undone(record), deadline), Written):
+                        runtime.tell(EventKind.CLAIM_UNDONE, attempt)
+                        runtime.flights.notify(attempt.pk)
+                        return None
+                case Found():
+                    return None
+                case Gone():
+                    pass  # the write may still be on its way
+        except StoreUnavailable:
+            pass
+        return pauses() if store.clock.monotonic() < give_up_at else None
+
+    runtime.upkeep.schedule(0.0, run, important=True)
+
+
+def backoff() -> Callable[[], float]:
+    """Pauses that double."""
+    pause, longest = _BACKOFF_SECONDS
+
+    def following() -> float:
+        nonlocal pause
+        current, pause = pause, min(2 * pause, longest)
+        return current
+
+    return following
+
+
+def _weakly(claim: Claim) -> Callable[[], float | None]:
+    """A renewal that does not keep its claim alive: a handler that is gone without a word must not hold its key."""
+    reference = weakref.ref(claim)
+
+    def run() -> float | None:
+        living = reference()
+        return None if living is None else living.renew()
+
+    return run

@@ -1,0 +1,183 @@
+"""What to do about the record that stands under a key: one pure function, no clock, no I/O.
+
+Every record that is ever seen goes through `decide`: the one that stood in the way of a create or a swap, the one a
+waiter polled, the one a cache held. So no path can replay what another would have refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import assert_never
+
+from idem_middleware.options import Options
+from idem_middleware.problems import Problem, ProblemType
+from idem_middleware.records import SCHEMA_VERSION, KeptResponse, OmittedResponse, Record, Status
+
+__all__ = ["Adopt", "Attempt", "Create", "Execute", "Refuse", "Replay", "Step", "Swap", "Wait", "decide"]
+
+_RETRY_AFTER_SECONDS = (1, 5)  # a client should neither spin nor miss the end of a lease by much
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Nothing stands there: write this."""
+
+    new: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What stands there is over: put this in its place."""
+
+    old: Record
+    new: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """What was tried to write stands there: go on as if the write had succeeded."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """This is still our claim, at a version whose reply was lost: repeat the swap from here."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody runs it: look again within `seconds`, the sooner of our patience and the end of the lease."""
+
+    record: Record
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """It is done: give its answer again."""
+
+    record: Record
+    response: KeptResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """It is neither run nor replayed."""
+
+    problem: Problem
+
+
+Step = Create | Swap | Execute | Adopt | Wait | Replay | Refuse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try to do one piece of work: who, what, and how much longer it is ready to wait.
+
+    `tried` is the record that was written last, with an unknown or a negative outcome.
+    """
+
+    pk: str
+    owner: str
+    fingerprint: bytes
+    caller_digest: bytes | None
+    options: Options
+    patience_seconds: float = 0.0
+    margin_seconds: float = 0.0
+    tried: Record | None = None
+
+    def after(self, tried: Record) -> Attempt:
+        """The same attempt, which now tried to write this."""
+        return replace(self, tried=tried)
+
+    def claim(self, old: Record | None, now: float, *, attempt: int = 1, anew: bool = True) -> Record:
+        """A fresh lease. `old` is what it takes the place of; its checkpoint stays unless the key is bound anew."""
+        expires_at = now + self.options.lease_seconds
+        return Record(
+            pk=self.pk,
+            status=Status.PENDING,
+            version=1 if old is None else old.version + 1,
+            owner=self.owner,
+            attempt=attempt,
+            fingerprint=self.fingerprint,
+            caller_digest=self.caller_digest,
+            created_at=now,
+            expires_at=expires_at,
+            # A lease may outlast a short retention; the key is not free while it does.
+            bound_until=max(now + self.options.retention_seconds, expires_at + self.margin_seconds),
+            checkpoint=None if old is None or anew else old.checkpoint,
+        )
+
+
+def decide(attempt: Attempt, found: Record | None, now: float) -> Step:
+    """Say what to do next about the record found under this key; `now` is unix seconds by the store's clock."""
+    if found is None:
+        return Create(attempt.claim(None, now))
+    if now >= found.bound_until:
+        return Swap(found, attempt.claim(found, now))
+    if found.schema != SCHEMA_VERSION:
+        # Written by a newer version, or damaged. What it means is unknown, so nothing may run on its account.
+        return _refuse(ProblemType.RECORD_UNREADABLE)
+    if found.owner == attempt.owner and attempt.tried is not None:
+        if (found.version, found.status) == (attempt.tried.version, attempt.tried.status):
+            return Execute(attempt.tried)  # our own write, sent twice, met itself
+        if found.status is Status.PENDING:
+            return Adopt(found)
+    # Before any look at the state: an answer, or a hint at one, is only for the same request of the same caller.
+    if found.caller_digest != attempt.caller_digest:
+        return _refuse(ProblemType.CREDENTIALS_CHANGED)
+    if found.fingerprint != attempt.fingerprint:
+        return _refuse(ProblemType.KEY_REUSED)
+    match found.status:
+        case Status.COMPLETED:
+            return _completed(attempt, found, now)
+        case Status.FAILED:
+            if now < found.expires_at:
+                return _refuse(ProblemType.RETRY_LATER, wait_seconds=found.expires_at - now)
+            return _next_attempt(attempt, found, now)
+        case Status.PENDING:
+            return _pending(attempt, found, now)
+        case _:
+            assert_never(found.status)
+
+
+def _completed(attempt: Attempt, found: Record, now: float) -> Step:
+    if now >= found.expires_at:
+        if attempt.options.on_expired == "refuse":
+            return _refuse(ProblemType.KEY_EXPIRED)
+        return Swap(found, attempt.claim(found, now))
+    match found.response:
+        case KeptResponse():
+            return Replay(found, found.response)
+        case OmittedResponse(reason=reason, location=location):
+            return Refuse(Problem(ProblemType.from_slug(reason), location=location))
+        case None:
+            return _refuse(ProblemType.RESPONSE_NOT_STORED)
+        case _:
+            assert_never(found.response)
+
+
+def _pending(attempt: Attempt, found: Record, now: float) -> Step:
+    lease_end = found.expires_at + attempt.margin_seconds
+    if now < lease_end:
+        if attempt.patience_seconds > 0:
+            return Wait(found, min(attempt.patience_seconds, lease_end - now))
+        return _refuse(ProblemType.IN_PROGRESS, wait_seconds=lease_end - now)
+    if attempt.options.on_abandoned == "refuse":
+        return _refuse(ProblemType.OUTCOME_UNKNOWN)
+    return _next_attempt(attempt, found, now)
+
+
+def _next_attempt(attempt: Attempt, found: Record, now: float) -> Swap:
+    return Swap(found, attempt.claim(found, now, attempt=found.attempt + 1, anew=False))
+
+
+def _refuse(kind: ProblemType, *, wait_seconds: float | None = None) -> Refuse:
+    if wait_seconds is None:
+        return Refuse(Problem(kind))
+    least, most = _RETRY_AFTER_SECONDS
+    return Refuse(Problem(kind, retry_after_seconds=min(most, max(least, ceil(wait_seconds)))))

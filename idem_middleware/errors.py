@@ -1,0 +1,71 @@
+"""Everything that this package raises.
+
+    IdempotencyError
+    ├── ConfigurationError        wrong options or store URL; carries all problems found
+    ├── StoreUnavailable          the store did not answer in time; the write may have happened
+    │   └── StoreMisconfigured    no such table, wrong key schema, no permission: an operator must act
+    ├── StoreFull                 a bounded store has no room left for another claim
+    ├── LeaseLost                 another attempt owns the key now
+    └── RequestRefused            `run_once` was refused; carries the problem
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from idem_middleware.problems import Problem
+
+__all__ = [
+    "ConfigurationError",
+    "IdempotencyError",
+    "LeaseLost",
+    "RequestRefused",
+    "StoreFull",
+    "StoreMisconfigured",
+    "StoreUnavailable",
+]
+
+
+class IdempotencyError(Exception):
+    """Root of all errors of this package."""
+
+
+class ConfigurationError(IdempotencyError):
+    """The configuration is wrong; `problems` holds one sentence for each thing that is."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class StoreUnavailable(IdempotencyError):
+    """The store gave no answer within its deadline: the write may or may not have happened.
+
+    `code` is DynamoDB's error code, or the name of the transport error.
+    """
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class StoreMisconfigured(StoreUnavailable):
+    """The store answered that it can't work like this; the message says what an operator has to do."""
+
+
+class StoreFull(IdempotencyError):
+    """A store with bounded memory holds only live claims; it refuses a new one."""
+
+
+class LeaseLost(IdempotencyError):
+    """The claim belongs to another attempt, or is over; nothing can be written under it any more."""
+
+
+class RequestRefused(IdempotencyError):
+    """The work was not run; `problem` says why and whether to try again."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.detail)

@@ -1,0 +1,105 @@
+"""What happened, one typed event per decision; and the observer that writes them to a log.
+
+Events never hold a key, a token or a body: `key_digest` is the first 12 hexadecimal digits of the record's own key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Event", "EventKind", "LoggingObserver", "Observer", "emit"]
+
+
+class EventKind(StrEnum):
+    """Every kind of event."""
+
+    CLAIMED = "claimed"
+    TAKEN_OVER = "taken_over"
+    RUN_AGAIN = "run_again"
+    WAITED = "waited"
+    REPLAYED = "replayed"
+    REFUSED = "refused"
+    COMPLETED = "completed"
+    COMPLETED_WITHOUT_ANSWER = "completed_without_answer"
+    FAILED = "failed"
+    RELEASED = "released"
+    ABANDONED = "abandoned"
+    RENEWED = "renewed"
+    LEASE_LOST = "lease_lost"
+    EXECUTED_NOT_RECORDED = "executed_not_recorded"
+    CLAIM_UNDONE = "claim_undone"
+    BYPASSED = "bypassed"
+    STORE_RETRIED = "store_retried"
+    STORE_FAILED = "store_failed"
+    CLOCK_SKEWED = "clock_skewed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened to one key (or, without a digest, to the store).
+
+    `reason` is the name of a problem or a short word of ours; `observed` is true where mode="observe" let pass what
+    would have been refused or replayed.
+    """
+
+    kind: EventKind
+    key_digest: str | None = None
+    attempt: int | None = None
+    reason: str | None = None
+    status: int | None = None
+    seconds: float | None = None
+    observed: bool = False
+    dynamo_error_code: str | None = None
+
+
+Observer = Callable[[Event], None]
+
+_WARNINGS = frozenset(
+    {
+        EventKind.TAKEN_OVER,
+        EventKind.ABANDONED,
+        EventKind.LEASE_LOST,
+        EventKind.BYPASSED,
+        EventKind.STORE_RETRIED,
+        EventKind.CLOCK_SKEWED,
+    }
+)
+_ERRORS = frozenset({EventKind.EXECUTED_NOT_RECORDED, EventKind.STORE_FAILED})
+
+logger = logging.getLogger("idem_middleware")
+
+
+class LoggingObserver:
+    """Writes each event as one line, its fields also in `extra` for structured formatters."""
+
+    def __init__(self, target: logging.Logger = logger) -> None:
+        self._logger = target
+
+    def __call__(self, event: Event) -> None:
+        level = logging.ERROR if event.kind in _ERRORS else logging.WARNING if event.kind in _WARNINGS else logging.DEBUG
+        if not self._logger.isEnabledFor(level):
+            return
+        known = {name: getattr(event, name) for name in Event.__dataclass_fields__}
+        shown = {name: value for name, value in known.items() if value not in (None, False)}
+        shown.pop("kind")
+        text = " ".join(f"{name}={value}" for name, value in shown.items())
+        self._logger.log(
+            level,
+            "idempotency %s%s",
+            event.kind.value,
+            f" {text}" if text else "",
+            extra={"idempotency_event": event.kind.value, **{f"idempotency_{k}": v for k, v in shown.items()},
+                   "dynamo_error_code": event.dynamo_error_code},
+        )
+
+
+def emit(observers: Iterable[Observer], event: Event) -> None:
+    """Tell every observer. One that raises is logged and harms nobody."""
+    for observer in observers:
+        try:
+            observer(event)
+        except Exception:
+            logger.exception("an observer failed on the event %s", event.kind.value)

@@ -1,0 +1,90 @@
+"""Which answers are kept, and which of their headers."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from idem_middleware.messages import HeaderPairs, Response
+from idem_middleware.options import Options
+
+__all__ = ["Verdict", "failure_verdict", "kept_headers", "method_refused", "verdict"]
+
+
+class Verdict(Enum):
+    """What becomes of an answer."""
+
+    KEEP = "keep"
+    FAIL = "fail"
+    RELEASE = "release"
+    OUTCOME_UNKNOWN = "outcome-unknown"
+
+
+# Not the outcome of the work but of the moment: who asks, how often, over which connection, at which address.
+_PASSING = frozenset({401, 403, 407, 408, 421, 425, 429})
+
+
+def verdict(response: Response, options: Options, *, from_view: bool = True) -> Verdict:
+    """Say whether this answer is the final outcome.
+
+    `from_view` is False for what the framework answered before the view ran (its router's 404, a failed validation):
+    nothing was begun, so the key is as good as new.
+    """
+    if not from_view:
+        return Verdict.RELEASE
+    if options.store_if is not None:
+        wanted = options.store_if(response)
+        if wanted is not None:
+            return Verdict.KEEP if wanted else Verdict.FAIL
+    status = response.status
+    if status >= 500:
+        return failure_verdict(options) if options.on_error != "store" else Verdict.KEEP
+    if 304 < status < 400:
+        return Verdict.RELEASE  # "send the same request elsewhere", where it will come with the same key
+    if status < 200 or status in _PASSING:
+        return Verdict.FAIL
+    return Verdict.KEEP
+
+
+def failure_verdict(options: Options) -> Verdict:
+    """What an exception of the handler means."""
+    return Verdict.OUTCOME_UNKNOWN if options.on_error == "refuse" else Verdict.FAIL
+
+
+# Hop-by-hop and framing fields (RFC 9110 §7.6.1), fields of one connection, one moment, one client or one exchange.
+_NEVER_KEPT = frozenset(
+    """
+    connection keep-alive proxy-connection proxy-authenticate proxy-authentication-info proxy-authorization te trailer
+    transfer-encoding upgrade content-length
+    date server age via
+    set-cookie set-cookie2 www-authenticate authentication-info
+    retry-after ratelimit ratelimit-policy
+    request-id x-request-id x-correlation-id correlation-id x-amzn-requestid x-amz-request-id x-amzn-trace-id
+    x-trace-id x-cloud-trace-context traceparent tracestate b3 server-timing x-runtime x-process-time
+    idempotency-key
+    """.split()
+)
+_NEVER_KEPT_PREFIXES = ("access-control-", "ratelimit-", "x-ratelimit-", "x-rate-limit-", "x-b3-")
+_HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "te", "trailer", "upgrade"})
+
+
+def kept_headers(headers: HeaderPairs, options: Options) -> HeaderPairs:
+    """The headers that a replay repeats, in their order. `keep_headers` can't bring back the framing ones."""
+    named_by_connection = {
+        token.strip().lower() for name, value in headers if name.lower() == "connection" for token in value.split(",")
+    }
+    dropped = options.drop_headers | {options.replay_header.lower(), options.header.lower()} | named_by_connection
+
+    def kept(name: str) -> bool:
+        if name in _HOP_BY_HOP or name in dropped:
+            return False
+        if name in options.keep_headers:
+            return True
+        return name not in _NEVER_KEPT and not name.startswith(_NEVER_KEPT_PREFIXES)
+
+    return tuple(pair for pair in headers if kept(pair[0].lower()))
+
+
+def method_refused(headers: HeaderPairs, method: str) -> bool:
+    """Whether a 405 says that no handler takes this method: its Allow lacks it (RFC 9110 §15.5.6)."""
+    allowed = {token.strip().upper() for name, value in headers if name.lower() == "allow" for token in value.split(",")}
+    return bool(allowed) and method not in allowed

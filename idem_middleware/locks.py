@@ -1,0 +1,90 @@
+"""A lock that threads and event loops can hold in turn, and that blocks no loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+__all__ = ["OperationLock"]
+
+
+class OperationLock:
+    """Serialises what is written under one lease: its owner may be a coroutine while the renewer is a thread.
+
+    Passed on in order of arrival, from holder to waiter, so that nobody can slip in between.
+    """
+
+    __slots__ = ("_held", "_mutex", "_waiters")
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held = False
+        self._waiters: deque[Callable[[], bool]] = deque()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold it on a thread that may block."""
+        woken = threading.Event()
+
+        def wake() -> bool:
+            woken.set()
+            return True
+
+        if not self._take_or_queue(wake):
+            woken.wait()
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    @asynccontextmanager
+    async def held_async(self) -> AsyncIterator[None]:
+        """Hold it in a coroutine; waiting for it leaves the loop free."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+
+        def take_turn() -> None:
+            if turn.cancelled():  # went away between the call and its turn
+                self._pass_on()
+            else:
+                turn.set_result(None)
+
+        def wake() -> bool:
+            try:
+                loop.call_soon_threadsafe(take_turn)
+            except RuntimeError:  # that loop is closed
+                return False
+            return True
+
+        if not self._take_or_queue(wake):
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._pass_on()
+                raise
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _take_or_queue(self, wake: Callable[[], bool]) -> bool:
+        with self._mutex:
+            if not self._held:
+                self._held = True
+                return True
+            self._waiters.append(wake)
+            return False
+
+    def _pass_on(self) -> None:
+        while True:
+            with self._mutex:
+                if not self._waiters:
+                    self._held = False
+                    return
+                wake = self._waiters.popleft()
+            if wake():
+                return

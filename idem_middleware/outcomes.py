@@ -1,0 +1,135 @@
+"""How a claim can end that is no lease, and what both engines do to get there."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from idem_middleware.clock import Clock
+from idem_middleware.decisions import Attempt, Execute, Step, Swap
+from idem_middleware.errors import StoreFull, StoreMisconfigured, StoreUnavailable
+from idem_middleware.events import EventKind
+from idem_middleware.fingerprint import canonical_value, fingerprint
+from idem_middleware.body import RequestBody
+from idem_middleware.identity import Identity
+from idem_middleware.keys import record_pk, validate_key
+from idem_middleware.messages import HeaderPairs, Response
+from idem_middleware.options import Options
+from idem_middleware.problems import Problem, ProblemType, problem_response
+from idem_middleware.records import Record, Status
+from idem_middleware.runtime import Runtime
+
+__all__ = ["Refused", "Replayed", "Unprotected"]
+
+BYPASS_HEADER = "Idempotency-Bypassed"
+"""Says in the answer that the request ran unprotected, with `on_store_error="bypass"`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The work was done before; this is its answer, marked as a replay."""
+
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The work is neither run nor replayed; this answer says why."""
+
+    problem: Problem
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Unprotected:
+    """Run it as if there were no idempotency; `headers` go into its answer."""
+
+    headers: HeaderPairs = ()
+
+
+def refusal(runtime: Runtime, options: Options, problem: Problem, attempt: Attempt | None = None) -> Refused:
+    """The problem's answer, and its event."""
+    observed = options.mode == "observe"
+    runtime.tell(
+        EventKind.REFUSED, attempt, reason=problem.type.slug, status=problem.type.status, observed=observed
+    )
+    return Refused(problem, problem_response(problem, options.docs_url))
+
+
+def refused_by_store(
+    runtime: Runtime, attempt: Attempt, error: StoreUnavailable | StoreFull
+) -> Refused | Unprotected:
+    """Nothing is known of this key, so nothing may run, unless the options say that it may."""
+    code = error.code if isinstance(error, StoreUnavailable) else "StoreFull"
+    runtime.tell(EventKind.STORE_FAILED, attempt, reason=_advice(error), dynamo_error_code=code)
+    if attempt.options.on_store_error == "bypass":
+        runtime.tell(EventKind.BYPASSED, attempt, dynamo_error_code=code)
+        return Unprotected(((BYPASS_HEADER, "store-unavailable"),))
+    return refusal(runtime, attempt.options, Problem(ProblemType.STORE_UNAVAILABLE, retry_after_seconds=1), attempt)
+
+
+def _advice(error: StoreUnavailable | StoreFull) -> str:
+    return str(error) if isinstance(error, (StoreMisconfigured, StoreFull)) else "unavailable"
+
+
+def replayed(runtime: Runtime, attempt: Attempt, record: Record, response: Response | None) -> Replayed | Refused:
+    """The stored answer with its mark; a damaged one is never a reason to run again."""
+    options = attempt.options
+    if response is None:
+        return refusal(runtime, options, Problem(ProblemType.RESPONSE_NOT_STORED), attempt)
+    runtime.tell(
+        EventKind.REPLAYED,
+        attempt,
+        attempt_number=record.attempt,
+        status=response.status,
+        observed=options.mode == "observe",
+    )
+    return Replayed(marked(response, options))
+
+
+def marked(response: Response, options: Options) -> Response:
+    """With the header that says that it is a replay."""
+    return replace(response, headers=(*response.headers, (options.replay_header, "true")))
+
+
+def certain(error: BaseException) -> bool:
+    """Whether a write that raised this was surely not applied."""
+    return isinstance(error, (StoreFull, StoreMisconfigured))
+
+
+def well_timed(attempt: Attempt, step: Step, clock: Clock, offset_before: float) -> Step:
+    """The first answer of the store may show that the claim was written by a wrong clock: rewrite it before it counts."""
+    if not isinstance(step, Execute) or abs(clock.offset_seconds - offset_before) <= clock.margin_seconds / 2:
+        return step
+    fresh = attempt.claim(step.record, clock.now(), attempt=step.record.attempt, anew=False)
+    return Swap(step.record, fresh)
+
+
+def claim_kind(record: Record, before: Record | None) -> EventKind:
+    """What to call a new lease on top of what stood there."""
+    if before is None or record.attempt == 1:
+        return EventKind.CLAIMED
+    return EventKind.TAKEN_OVER if before.status is Status.PENDING else EventKind.RUN_AGAIN
+
+
+def function_identity(key: str, payload: object, options: Options) -> Identity:
+    """The identity of work that does not come by HTTP. It shares no key with any request.
+
+    Raises:
+        KeyInvalid: the key is not 1 to 255 printable ASCII characters.
+    """
+    pk = record_pk(options.namespace, None, validate_key(key, pattern=options.compiled_key_pattern))
+    return Identity(
+        pk=hashlib.sha256(f"function:{pk}".encode()).hexdigest(),
+        fingerprint=fingerprint(
+            method="",
+            path="",
+            query="",
+            content_type=None,
+            body=RequestBody(),
+            secret=options.secret,
+            payload=canonical_value(payload),
+        ),
+        caller_digest=None,
+        options=options,
+    )

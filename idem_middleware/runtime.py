@@ -1,0 +1,92 @@
+"""What the sync and the async driver of one store share."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from idem_middleware.decisions import Attempt
+from idem_middleware.events import Event, EventKind, LoggingObserver, Observer, emit
+from idem_middleware.identity import Identity
+from idem_middleware.keys import short_digest
+from idem_middleware.options import Options
+from idem_middleware.stores.base import Store
+from idem_middleware.upkeep import Upkeep, process_upkeep
+from idem_middleware.waiting import Flights
+
+__all__ = ["Runtime"]
+
+
+def _new_owner() -> str:
+    return secrets.token_hex(16)
+
+
+class Runtime:
+    """A store, the upkeep of its leases, who waits for what, and how chance and time come in."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: Options,
+        *,
+        upkeep: Upkeep | None = None,
+        pause: Callable[[threading.Event, float], bool] = threading.Event.wait,
+        chance: Callable[[], float] = random.random,
+        new_owner: Callable[[], str] = _new_owner,
+        log: Observer | None = None,
+    ) -> None:
+        self.store = store
+        self.options = options
+        self.flights = Flights()
+        self.pause = pause
+        self.chance = chance
+        self._new_owner = new_owner
+        self._upkeep = upkeep
+        self._log = log or LoggingObserver()
+        self._twin: Store | None = None
+        self._twin_lock = threading.Lock()
+        subscribe = getattr(store, "subscribe", None)
+        if subscribe is not None:
+            subscribe(self._forward)
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """The process's own, unless another was given."""
+        return self._upkeep or process_upkeep()
+
+    @property
+    def upkeep_store(self) -> Store:
+        """The same records over connections that request traffic can't use up; opened when first needed."""
+        if self._twin is None:
+            with self._twin_lock:
+                if self._twin is None:
+                    self._twin = self.store.twin()
+        return self._twin
+
+    def attempt(self, identity: Identity) -> Attempt:
+        """A fresh try, with an owner token of its own even within one process."""
+        return Attempt(
+            pk=identity.pk,
+            owner=self._new_owner(),
+            fingerprint=identity.fingerprint,
+            caller_digest=identity.caller_digest,
+            options=identity.options,
+            patience_seconds=0.0 if identity.options.mode == "observe" else identity.options.wait_seconds,
+            margin_seconds=self.store.clock.margin_seconds,
+        )
+
+    def tell(
+        self, kind: EventKind, attempt: Attempt | None, *, attempt_number: int | None = None, **fields: Any
+    ) -> None:
+        """Emit one event, to the log and to the observers of the options in force."""
+        digest = None if attempt is None else short_digest(attempt.pk)
+        options = self.options if attempt is None else attempt.options
+        event = Event(kind=kind, key_digest=digest, attempt=attempt_number, **fields)
+        emit((self._log, *options.observers), event)
+
+    def _forward(self, event: Event) -> None:
+        """What the store itself has to say."""
+        emit((self._log, *self.options.observers), event)

@@ -1,0 +1,58 @@
+"""From what a user wrote down to an engine and its options: the same for every adapter."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from idem_middleware.blocking.engine import Engine
+from idem_middleware.errors import ConfigurationError
+from idem_middleware.options import Options
+from idem_middleware.stores.base import Store
+from idem_middleware.stores.urls import store_from_url
+
+__all__ = ["build"]
+
+logger = logging.getLogger("idem_middleware")
+
+_warned = threading.Event()
+
+
+def build(store: Store | str | None, engine: Engine | None, options: Mapping[str, Any]) -> tuple[Engine, Options]:
+    """The engine to use and the options in force.
+
+    Raises:
+        ConfigurationError: both a store and an engine or neither, wrong or unknown options; all problems at once.
+    """
+    problems: list[str] = []
+    if (store is None) == (engine is None):
+        problems.append(
+            "give a store ('dynamodb://TABLE?region=…', 'memory://' for a single process) or an engine that has one"
+        )
+    try:
+        base = None if engine is None else engine.options
+        chosen = Options.from_mapping(options, base=base)
+    except ConfigurationError as error:
+        problems.extend(error.problems)
+    if not problems and engine is None:
+        try:
+            engine = Engine(store_from_url(store) if isinstance(store, str) else store, chosen)  # type: ignore[arg-type]
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+    if problems or engine is None:
+        raise ConfigurationError(problems)
+    _warn_without_caller(chosen)
+    return engine, chosen
+
+
+def _warn_without_caller(options: Options) -> None:
+    """Once per process: the one default that a service with several users has to change."""
+    if options.caller is None and options.mode != "off" and not _warned.is_set():
+        _warned.set()
+        logger.warning(
+            "idempotency: no caller is configured, so all clients share one key space and are told apart by their "
+            "Authorization and X-Api-Key headers alone. Set caller to a function that gives the account or user, "
+            "or to 'shared' if this is meant."
+        )

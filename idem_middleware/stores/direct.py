@@ -1,0 +1,45 @@
+"""An asynchronous face for a store whose calls never block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idem_middleware.clock import Clock
+from idem_middleware.records import Record
+from idem_middleware.stores.base import Found, Gone, Store, Written
+
+__all__ = ["DirectStore"]
+
+
+class DirectStore:
+    """Calls the store on the event loop's own thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def clock(self) -> Clock:
+        return self._store.clock
+
+    @property
+    def deadline_seconds(self) -> float:
+        return self._store.deadline_seconds
+
+    @property
+    def inline_bytes(self) -> int | None:
+        return self._store.inline_bytes
+
+    async def create(self, new: Record, deadline: float) -> Written | Found:
+        return self._store.create(new, deadline)
+
+    async def swap(self, old: Record, new: Record, deadline: float) -> Written | Found | Gone:
+        return self._store.swap(old, new, deadline)
+
+    async def load(self, pk: str, deadline: float) -> Found | Gone:
+        return self._store.load(pk, deadline)
+
+    async def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
+        self._store.put_chunks(owner, chunks, deadline)
+
+    async def get_chunks(self, owner: Record, count: int, deadline: float) -> Sequence[bytes | None]:
+        return self._store.get_chunks(owner, count, deadline)

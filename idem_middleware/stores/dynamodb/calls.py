@@ -1,0 +1,143 @@
+"""One call to DynamoDB, with all its tries: the retry layer, the only one (boto3's own is switched off)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from idem_middleware.clock import CorrectedClock
+from idem_middleware.events import Event, EventKind, Observer, emit
+from idem_middleware.stores.dynamodb.faults import Fault, Kind, classify, error_for
+from idem_middleware.stores.dynamodb.requests import Request
+
+__all__ = ["Answer", "Calls", "ConditionFailed", "SkewWatch", "key_digest"]
+
+# AWS Architecture Blog, "Exponential Backoff And Jitter": full jitter finishes soonest under contention.
+_BASE_SECONDS = 0.05
+_CAP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """DynamoDB did it, and said this."""
+
+    response: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFailed:
+    """The condition did not hold. `item` stands there; None: nothing does, or whoever answered does not tell."""
+
+    item: object | None
+
+
+def key_digest(pk: str) -> str:
+    """What an event tells of a key: enough to find it again, too little to use."""
+    return pk[:12]
+
+
+class SkewWatch:
+    """Says once when the machine's clock is further off than the margin, and again when that happens anew."""
+
+    def __init__(self, clock: CorrectedClock, observers: Iterable[Observer]) -> None:
+        self._clock = clock
+        self._observers = observers
+        self._told = False
+
+    def learn(self, response: object, round_trip_seconds: float) -> None:
+        """Learn from one answer, be it an error's, that has just arrived."""
+        metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
+        # After a retry inside of the SDK it is not known which attempt this Date answers.
+        if not isinstance(metadata, Mapping) or metadata.get("RetryAttempts"):
+            return
+        headers = metadata.get("HTTPHeaders")
+        date = headers.get("date") if isinstance(headers, Mapping) else None
+        if not isinstance(date, str):
+            return
+        self._clock.observe(date, round_trip_seconds)
+        offset = self._clock.offset_seconds
+        if abs(offset) > self._clock.margin_seconds:
+            if not self._told:
+                self._told = True
+                emit(self._observers, Event(kind=EventKind.CLOCK_SKEWED, seconds=offset))
+        elif not offset:
+            self._told = False
+
+
+class Calls:
+    """Makes calls until one is answered or its deadline comes. Safe under threads."""
+
+    def __init__(
+        self,
+        get_client: Callable[[], Any],
+        table: str,
+        *,
+        clock: CorrectedClock,
+        observers: Iterable[Observer] = (),
+        skew: SkewWatch | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.table = table
+        self.clock = clock
+        self._get_client = get_client
+        self._observers = observers
+        self._skew = skew or SkewWatch(clock, observers)
+        self._sleep = sleep
+        self._draw = draw
+
+    def __call__(
+        self, operation: str, request: Request, deadline: float, *, pk: str | None = None
+    ) -> Answer | ConditionFailed:
+        """Call the client's method `operation`, again and again where that may help, at least once.
+
+        `deadline` is an instant of `clock.monotonic()`. No try is begun that, taking as long as the one before it,
+        would end later; one under way is not cut short.
+
+        Raises:
+            StoreUnavailable: no answer in time, or one that says it never will be. A write may have been applied.
+
+        """
+        tries = 0
+        while True:
+            began_at = self.clock.monotonic()
+            try:
+                response = getattr(self._get_client(), operation)(**request)
+            except Exception as exc:
+                took_seconds = self.clock.monotonic() - began_at
+                fault = classify(exc)
+                if fault is None:
+                    raise
+                answered = getattr(exc, "response", None)
+                self._skew.learn(answered, took_seconds)
+                if fault.kind is Kind.ANSWER:
+                    return ConditionFailed(answered.get("Item") if isinstance(answered, Mapping) else None)
+                tries += 1
+                if fault.kind is not Kind.RETRY or not self.pause(tries, deadline, fault, took_seconds, pk=pk):
+                    raise error_for(fault, self.table, operation) from exc
+            else:
+                self._skew.learn(response, self.clock.monotonic() - began_at)
+                return Answer(response)
+
+    def pause(
+        self, tries: int, deadline: float, fault: Fault, took_seconds: float = 0.0, *, pk: str | None = None
+    ) -> bool:
+        """Wait before the next try, and tell the observers; False if no time is left for it."""
+        # The exponent is bounded: 2.0**2000 is an OverflowError.
+        pause_seconds = self._draw() * min(_CAP_SECONDS, _BASE_SECONDS * 2 ** min(tries - 1, 10))
+        if self.clock.monotonic() + pause_seconds + took_seconds > deadline:
+            return False
+        emit(
+            self._observers,
+            Event(
+                kind=EventKind.STORE_RETRIED,
+                key_digest=None if pk is None else key_digest(pk),
+                seconds=pause_seconds,
+                dynamo_error_code=fault.code,
+            ),
+        )
+        self._sleep(pause_seconds)
+        return True

@@ -1,0 +1,103 @@
+"""The parameters of every call to DynamoDB, as plain dictionaries; no I/O.
+
+Every attribute goes by a placeholder: `status`, `owner` and `ttl` are among the words that DynamoDB reserves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from idem_middleware.records import Record
+from idem_middleware.stores.dynamodb.items import OPTIONAL, chunk_item, chunk_pk, item_of
+
+__all__ = [
+    "BATCH_KEYS",
+    "CLAIM_ITEM_BYTES",
+    "INLINE_BYTES",
+    "Request",
+    "create_request",
+    "get_chunk_request",
+    "get_chunks_request",
+    "load_request",
+    "put_chunk_request",
+    "swap_request",
+]
+
+Request = dict[str, Any]
+"""Keyword arguments of one method of boto3's low-level client."""
+
+CLAIM_ITEM_BYTES = 4096
+"""How large an item may be that a retry storm hits: each failed write is billed by its size, 1 unit a KB begun."""
+
+INLINE_BYTES = CLAIM_ITEM_BYTES - 416
+"""How large headers and body may be inside the claim's item.
+
+The rest of the item is at most 416 bytes: 319 measured with a fingerprint and a digest of 32 bytes each and an owner
+of 32 characters, the remainder for longer ones. A test keeps the sum below CLAIM_ITEM_BYTES.
+"""
+
+BATCH_KEYS = 100
+"""BatchGetItem takes no more."""
+
+
+def create_request(table: str, new: Record) -> Request:
+    """PutItem if nothing stands there; a failure brings what does."""
+    return {
+        "TableName": table,
+        "Item": item_of(new),
+        "ConditionExpression": "attribute_not_exists(#pk)",
+        "ExpressionAttributeNames": {"#pk": "pk"},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def swap_request(table: str, old: Record, new: Record) -> Request:
+    """UpdateItem if version, owner and status are still those of `old`; a failure brings what stands there.
+
+    Afterwards the item says `new` in every attribute of ours, whatever an older or a newer schema had put there;
+    attributes that are not ours stay.
+    """
+    if old.pk != new.pk:
+        raise ValueError("a swap stays under one key")
+    item = item_of(new)
+    key = {"pk": item.pop("pk")}
+    gone = sorted(OPTIONAL - item.keys())
+    assignments = ", ".join(f"#{name} = :{name}" for name in item)
+    update = f"SET {assignments}" + (f" REMOVE {', '.join(f'#{name}' for name in gone)}" if gone else "")
+    return {
+        "TableName": table,
+        "Key": key,
+        "UpdateExpression": update,
+        "ConditionExpression": "#version = :old_version AND #owner = :old_owner AND #status = :old_status",
+        "ExpressionAttributeNames": {f"#{name}": name for name in [*item, *gone]},
+        "ExpressionAttributeValues": {
+            **{f":{name}": value for name, value in item.items()},
+            ":old_version": {"N": str(old.version)},
+            ":old_owner": {"S": old.owner},
+            ":old_status": {"S": old.status.value},
+        },
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def load_request(table: str, pk: str) -> Request:
+    """GetItem, strongly consistent."""
+    return {"TableName": table, "Key": {"pk": {"S": pk}}, "ConsistentRead": True}
+
+
+def put_chunk_request(table: str, owner: Record, number: int, data: bytes) -> Request:
+    """PutItem of one piece, without a condition: the same attempt writes the same bytes again."""
+    return {"TableName": table, "Item": chunk_item(owner, number, data)}
+
+
+def get_chunk_request(table: str, owner: Record, number: int) -> Request:
+    """GetItem of one piece, strongly consistent."""
+    return load_request(table, chunk_pk(owner, number))
+
+
+def get_chunks_request(table: str, pks: Sequence[str]) -> Request:
+    """BatchGetItem, strongly consistent, of at most BATCH_KEYS keys."""
+    if not 0 < len(pks) <= BATCH_KEYS:
+        raise ValueError(f"a batch has 1 to {BATCH_KEYS} keys, not {len(pks)}")
+    return {"RequestItems": {table: {"Keys": [{"pk": {"S": pk}} for pk in pks], "ConsistentRead": True}}}

@@ -1,0 +1,144 @@
+"""A store in this process: for tests, demos and single-process services. Lost with the process."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from threading import Lock
+
+from idem_middleware.bodies import header_bytes
+from idem_middleware.clock import Clock, SystemClock
+from idem_middleware.errors import ConfigurationError, StoreFull
+from idem_middleware.records import KeptResponse, Record, Status
+from idem_middleware.stores.base import GONE, WRITTEN, AsyncStore, Found, Gone, Written
+
+__all__ = ["MemoryStore"]
+
+_RECORD_BYTES = 1024
+"""What a record without its answer is taken to need in memory: measured 0.9 KB on CPython 3.11."""
+
+
+class MemoryStore:
+    """Records in a dictionary, bounded in number and in bytes. Safe under threads and tasks.
+
+    Where it is full, records whose key is free go first, then completed ones, the oldest first; a live claim, or a
+    failed attempt's count, never does. If nothing can go, a new claim is refused.
+    """
+
+    deadline_seconds = 3.0
+    inline_bytes = None
+
+    def __init__(
+        self, *, max_entries: int = 100_000, max_bytes: int = 256 * 1024 * 1024, clock: Clock | None = None
+    ) -> None:
+        wrong = [f"{name} must be 1 or more, not {value!r}" for name, value in
+                 (("max_entries", max_entries), ("max_bytes", max_bytes)) if value < 1]
+        if wrong:
+            raise ConfigurationError(wrong)
+        self.clock: Clock = clock or SystemClock()
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._lock = Lock()
+        self._records: dict[str, Record] = {}
+        self._bytes = 0
+        # (bound_until, version, pk) of each write; an entry that no longer fits its record is dropped when it is met.
+        self._by_end: list[tuple[float, int, str]] = []
+        self._completed: dict[str, None] = {}  # keys of completed records, oldest first
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def size_bytes(self) -> int:
+        """What its records are reckoned to take."""
+        return self._bytes
+
+    def create(self, new: Record, deadline: float) -> Written | Found:
+        with self._lock:
+            found = self._records.get(new.pk)
+            if found is not None:
+                return Found(found)
+            self._collect(self.clock.now())
+            self._make_room(_size(new))
+            self._put(new)
+            return WRITTEN
+
+    def swap(self, old: Record, new: Record, deadline: float) -> Written | Found | Gone:
+        with self._lock:
+            found = self._records.get(old.pk)
+            if found is None:
+                return GONE
+            if (found.version, found.owner, found.status) != (old.version, old.owner, old.status):
+                return Found(found)
+            self._remove(found)
+            self._put(new)  # never refused: an answer that is done must be recorded, so the bounds are soft here
+            self._evict()
+            return WRITTEN
+
+    def load(self, pk: str, deadline: float) -> Found | Gone:
+        with self._lock:
+            found = self._records.get(pk)
+        return GONE if found is None else Found(found)
+
+    def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
+        raise AssertionError("a memory store keeps bodies of any size in the record")
+
+    def get_chunks(self, owner: Record, count: int, deadline: float) -> Sequence[bytes | None]:
+        raise AssertionError("a memory store keeps bodies of any size in the record")
+
+    def twin(self) -> MemoryStore:
+        return self
+
+    def to_async(self) -> AsyncStore:
+        from idem_middleware.stores.direct import DirectStore
+
+        return DirectStore(self)
+
+    # --- under the lock ---
+
+    def _put(self, record: Record) -> None:
+        self._records[record.pk] = record
+        self._bytes += _size(record)
+        heapq.heappush(self._by_end, (record.bound_until, record.version, record.pk))
+        if record.status is Status.COMPLETED:
+            self._completed[record.pk] = None
+        if len(self._by_end) > 2 * len(self._records) + 64:
+            self._by_end = [(r.bound_until, r.version, r.pk) for r in self._records.values()]
+            heapq.heapify(self._by_end)
+
+    def _remove(self, record: Record) -> None:
+        del self._records[record.pk]
+        self._bytes -= _size(record)
+        self._completed.pop(record.pk, None)
+
+    def _collect(self, now: float) -> None:
+        """Forget a few keys that are free: two for each new one, so that the backlog shrinks at O(log n) a call."""
+        for _ in range(2):
+            if not self._by_end or self._by_end[0][0] > now:
+                return
+            _, version, pk = heapq.heappop(self._by_end)
+            record = self._records.get(pk)
+            if record is not None and record.version == version and record.bound_until <= now:
+                self._remove(record)
+
+    def _make_room(self, needed: int) -> None:
+        self._evict(entries=1, needed=needed)
+        if len(self._records) >= self._max_entries or self._bytes + needed > self._max_bytes:
+            raise StoreFull(
+                f"the memory store is full ({len(self._records)} records, {self._bytes} bytes), "
+                "and none of them may be given up"
+            )
+
+    def _evict(self, *, entries: int = 0, needed: int = 0) -> None:
+        """Give up completed records, the oldest first, until the bounds hold."""
+        while self._completed and (
+            len(self._records) + entries > self._max_entries or self._bytes + needed > self._max_bytes
+        ):
+            self._remove(self._records[next(iter(self._completed))])
+
+
+def _size(record: Record) -> int:
+    response = record.response
+    if isinstance(response, KeptResponse):
+        return _RECORD_BYTES + header_bytes(response.headers) + len(response.body or b"")
+    return _RECORD_BYTES

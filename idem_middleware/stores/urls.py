@@ -1,0 +1,91 @@
+"""A store named by a URL: `memory://`, or `dynamodb://TABLE?region=...`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from idem_middleware.errors import ConfigurationError
+from idem_middleware.stores.base import Store
+from idem_middleware.stores.dynamodb import DynamoDBStore
+from idem_middleware.stores.dynamodb.table import DEFAULT_TABLE
+from idem_middleware.stores.memory import MemoryStore
+
+__all__ = ["store_from_url"]
+
+
+def store_from_url(url: str) -> Store:
+    """Make the store that a URL names. Nothing is connected yet.
+
+        memory://?max_entries=1000&max_bytes=10000000
+        dynamodb://TABLE?region=eu-central-1&endpoint=http://127.0.0.1:8000
+
+    Every part may be left out. The URL holds no secrets: credentials are found as boto3 finds them.
+
+    Raises:
+        ConfigurationError: unknown schemes and parameters (with the nearest right name) and wrong values, all at once.
+
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigurationError(["the store's URL is not a URL"]) from None
+    make = _SCHEMES.get(parts.scheme)
+    if make is None or "://" not in url:
+        known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+        # Only the scheme is repeated: what follows may be the URL of something else, with its password.
+        scheme = parts.scheme or url.partition(":")[0] if ":" in url else ""
+        raise ConfigurationError([f"a store's URL begins with one of {known}{_near(scheme, _SCHEMES)}"])
+    return make(parts)
+
+
+def _memory_store(parts: SplitResult) -> Store:
+    problems = ["a memory:// URL has no host or path"] if parts.netloc or parts.path.strip("/") else []
+    given = _parameters(parts, ("max_entries", "max_bytes"), problems)
+    bounds: dict[str, Any] = {}
+    for name, value in given.items():
+        if value.isascii() and value.isdigit() and int(value) >= 1:
+            bounds[name] = int(value)
+        else:
+            problems.append(f"{name} must be a whole number, 1 or more, not {value!r}")
+    if problems:
+        raise ConfigurationError(problems)
+    return MemoryStore(**bounds)
+
+
+def _dynamodb_store(parts: SplitResult) -> Store:
+    problems = []
+    if "@" in parts.netloc:
+        problems.append("credentials don't belong into a store's URL: boto3 finds them by itself")
+    if parts.path.strip("/"):
+        problems.append("a dynamodb:// URL has no path: it is dynamodb://TABLE")
+    given = _parameters(parts, ("region", "endpoint"), problems)
+    problems += [f"{name} has no value" for name, value in given.items() if not value]
+    if problems:
+        raise ConfigurationError(problems)
+    return DynamoDBStore(parts.netloc or DEFAULT_TABLE, region=given.get("region"), endpoint=given.get("endpoint"))
+
+
+_SCHEMES: dict[str, Callable[[SplitResult], Store]] = {"memory": _memory_store, "dynamodb": _dynamodb_store}
+
+
+def _parameters(parts: SplitResult, known: Iterable[str], problems: list[str]) -> dict[str, str]:
+    """The URL's parameters; what is wrong with them is added to `problems`."""
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in known:
+            problems.append(f"a {parts.scheme}:// URL has no parameter {name}{_near(name, known)}")
+        elif name in found:
+            problems.append(f"{name} is given twice")
+        else:
+            found[name] = value
+    if parts.fragment:
+        problems.append("a store's URL has no fragment (#)")
+    return found
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

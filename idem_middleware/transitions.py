@@ -1,0 +1,70 @@
+"""The records that an owner writes after its claim: each a pure step along the table in `records`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from idem_middleware.options import Options
+from idem_middleware.records import KeptResponse, OmittedResponse, Record, Status
+
+__all__ = ["completed", "failed", "released", "renewed", "undone"]
+
+
+def completed(old: Record, response: KeptResponse | OmittedResponse, now: float, options: Options) -> Record:
+    """The work is done. The retention starts now, not at the claim."""
+    expires_at = now + options.retention_seconds
+    return replace(
+        old,
+        status=Status.COMPLETED,
+        version=old.version + 1,
+        expires_at=expires_at,
+        bound_until=expires_at + options.tombstone_seconds,
+        response=response,
+        checkpoint=None,
+    )
+
+
+def failed(old: Record, now: float, options: Options) -> Record:
+    """The work may be tried again, at the earliest after `retry_after_failure_seconds`."""
+    pause_seconds = options.retry_after_failure_seconds
+    return replace(
+        old,
+        status=Status.FAILED,
+        version=old.version + 1,
+        # Without a pause the instant lies in the past of every clock, so that a slow one does not make one of skew.
+        expires_at=now + pause_seconds if pause_seconds else old.created_at,
+        bound_until=max(old.bound_until, now + pause_seconds),
+    )
+
+
+def released(old: Record) -> Record:
+    """Nothing was begun: the key is free for any request, as if it had never been used."""
+    return replace(
+        old,
+        status=Status.FAILED,
+        version=old.version + 1,
+        expires_at=old.created_at,
+        bound_until=old.created_at,
+        response=None,
+        checkpoint=None,
+    )
+
+
+def renewed(old: Record, now: float, options: Options, margin_seconds: float) -> Record:
+    """The owner lives: its lease begins again, and the key stays bound while it holds."""
+    expires_at = now + options.lease_seconds
+    return replace(
+        old,
+        version=old.version + 1,
+        expires_at=expires_at,
+        bound_until=max(old.bound_until, expires_at + margin_seconds),
+    )
+
+
+def undone(old: Record) -> Record:
+    """This attempt never began: the next one has its number and need not wait. Of a first one nothing remains."""
+    if old.attempt <= 1:
+        return released(old)
+    return replace(
+        old, status=Status.FAILED, version=old.version + 1, attempt=old.attempt - 1, expires_at=old.created_at
+    )

@@ -1,0 +1,195 @@
+"""What happens beside the requests: renewals, late recordings, the undoing of claims that nobody got.
+
+One scheduling thread per process, started when it is first needed, earliest job first; a few threads run the jobs, so
+that a slow store call delays no other. A fork starts with nothing of its parent's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import heapq
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+__all__ = ["Job", "Upkeep", "process_upkeep"]
+
+_WORKERS = 16  # 10,000 leases of 60 s at 4 ms a renewal keep two of them busy; the rest is for a slow store
+_DRAIN_AT_EXIT_SECONDS = 5.0
+
+logger = logging.getLogger("idem_middleware")
+
+
+class Job:
+    """Work that is due at some time. `run` gives the seconds until it wants to run again, or None when it is done."""
+
+    __slots__ = ("_run", "cancelled", "important")
+
+    def __init__(self, run: Callable[[], float | None], *, important: bool) -> None:
+        self._run = run
+        self.important = important
+        self.cancelled = False
+
+    def run(self) -> float | None:
+        return None if self.cancelled else self._run()
+
+    def cancel(self) -> None:
+        """Don't run (again). What is running now ends by itself."""
+        self.cancelled = True
+
+
+class Upkeep:
+    """Runs jobs at their time. With `threads=False` nothing runs but by `run_due`, for tests with a manual clock."""
+
+    def __init__(
+        self, *, monotonic: Callable[[], float] = time.monotonic, workers: int = _WORKERS, threads: bool = True
+    ) -> None:
+        self._monotonic = monotonic
+        self._workers = workers
+        self._threads = threads
+        self._forget()
+        _instances.add(self)
+
+    def _forget(self) -> None:
+        """Start anew: at first, and in a forked child, which has none of these threads."""
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Job]] = []
+        self._order = itertools.count()
+        self._unfinished: set[Job] = set()
+        self._pool: ThreadPoolExecutor | None = None
+        self._thread: threading.Thread | None = None
+
+    def schedule(self, delay_seconds: float, run: Callable[[], float | None], *, important: bool = False) -> Job:
+        """Run this after a delay, and again as long as it gives a number of seconds.
+
+        An important job is one that `drain` waits for.
+        """
+        job = Job(run, important=important)
+        if important:
+            with self._changed:
+                self._unfinished.add(job)
+        self._push(delay_seconds, job)
+        return job
+
+    def __len__(self) -> int:
+        """How many jobs are waiting for their time."""
+        with self._changed:
+            return sum(not job.cancelled for _, _, job in self._due)
+
+    def run_due(self) -> int:
+        """Run what is due now on this thread; gives how many."""
+        jobs = self._take_due()
+        for job in jobs:
+            self._run(job)
+        return len(jobs)
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Run the important jobs now and wait for their end; False if some have not ended in time."""
+        give_up_at = self._monotonic() + timeout_seconds
+        with self._changed:
+            if not self._unfinished:
+                return True
+            now = self._monotonic()
+            self._due = [(now if job.important else due, order, job) for due, order, job in self._due]
+            heapq.heapify(self._due)
+            self._changed.notify_all()
+            while self._unfinished:
+                left = give_up_at - self._monotonic()
+                if left <= 0 or not self._threads:
+                    return False
+                self._changed.wait(left)
+            return True
+
+    def _push(self, delay_seconds: float, job: Job) -> None:
+        with self._changed:
+            due = self._monotonic() + delay_seconds
+            heapq.heappush(self._due, (due, next(self._order), job))
+            if self._threads and self._thread is None:
+                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="idempotency-upkeep")
+                self._thread = threading.Thread(target=self._loop, name="idempotency-upkeep", daemon=True)
+                self._thread.start()
+            elif self._due[0][2] is job:
+                self._changed.notify_all()
+
+    def _take_due(self) -> list[Job]:
+        with self._changed:
+            return self._pop_due()
+
+    def _pop_due(self) -> list[Job]:
+        now = self._monotonic()
+        jobs = []
+        while self._due and (self._due[0][0] <= now or self._due[0][2].cancelled):
+            job = heapq.heappop(self._due)[2]
+            if job.cancelled:
+                self._finished(job)
+            else:
+                jobs.append(job)
+        return jobs
+
+    def _loop(self) -> None:
+        pool = self._pool
+        assert pool is not None
+        while True:
+            with self._changed:
+                jobs = self._pop_due()
+                if not jobs:
+                    self._changed.wait(self._due[0][0] - self._monotonic() if self._due else None)
+                    continue
+            for job in jobs:
+                try:
+                    pool.submit(self._run, job)
+                except RuntimeError:  # the interpreter is going down; leases lapse by themselves
+                    return
+
+    def _run(self, job: Job) -> None:
+        again: float | None = None
+        try:
+            again = job.run()
+        except Exception:
+            logger.exception("idempotency upkeep failed")
+        if again is not None and not job.cancelled:
+            self._push(again, job)
+            return
+        with self._changed:
+            self._finished(job)
+
+    def _finished(self, job: Job) -> None:
+        self._unfinished.discard(job)
+        self._changed.notify_all()
+
+
+_instances: weakref.WeakSet[Upkeep] = weakref.WeakSet()
+_default: Upkeep | None = None
+_default_lock = threading.Lock()
+
+
+def process_upkeep() -> Upkeep:
+    """The one of this process."""
+    global _default  # noqa: PLW0603 - one per process is the point
+    with _default_lock:
+        if _default is None:
+            _default = Upkeep()
+        return _default
+
+
+def _after_fork() -> None:
+    global _default_lock  # noqa: PLW0603 - the parent may have held it
+    _default_lock = threading.Lock()
+    for upkeep in list(_instances):
+        upkeep._forget()  # noqa: SLF001
+
+
+def _at_exit() -> None:
+    if _default is not None:
+        _default.drain(_DRAIN_AT_EXIT_SECONDS)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+# Before the pools' threads are joined, which `atexit` would be too late for.
+getattr(threading, "_register_atexit", atexit.register)(_at_exit)

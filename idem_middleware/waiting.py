@@ -1,0 +1,119 @@
+"""Waiting for somebody else's answer: one flight per key and process.
+
+Of all who wait for one key, one polls the store and shares what it sees; the others sleep until then. When the owner
+is in the same process, everybody is told at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from idem_middleware.stores.base import Found, Gone
+
+__all__ = ["Flights", "Ticket", "poll_pause"]
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 1.0
+
+
+def poll_pause(polls: int, chance: float) -> float:
+    """Seconds before the next look: doubling, with jitter over the upper half. `chance` is from 0 to 1."""
+    pause = min(_FIRST_PAUSE_SECONDS * (1 << min(polls, 10)), _LONGEST_PAUSE_SECONDS)
+    return pause * (0.5 + chance / 2)
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """One waiter of a flight. `wake` is called from any thread when there is something to look at."""
+
+    pk: str
+    wake: Callable[[], None]
+    seen: Found | Gone | None = None
+    polls: int = 0
+
+    def take(self) -> Found | Gone | None:
+        """What another waiter saw, once."""
+        seen, self.seen = self.seen, None
+        return seen
+
+
+@dataclass(slots=True)
+class _Flight:
+    tickets: dict[Ticket, None] = field(default_factory=dict)
+    pilot: Ticket | None = None
+
+
+class Flights:
+    """Who waits for what in this process. Safe under threads; a forked child begins without passengers."""
+
+    def __init__(self) -> None:
+        self._forget()
+        _instances.add(self)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._flights: dict[str, _Flight] = {}
+
+    def board(self, pk: str, wake: Callable[[], None]) -> Ticket:
+        """Join the flight for a key."""
+        ticket = Ticket(pk, wake)
+        with self._lock:
+            self._flights.setdefault(pk, _Flight()).tickets[ticket] = None
+        return ticket
+
+    def pilots(self, ticket: Ticket) -> bool:
+        """Whether this waiter is the one that polls; somebody always is."""
+        with self._lock:
+            flight = self._flights[ticket.pk]
+            if flight.pilot is None:
+                flight.pilot = ticket
+            return flight.pilot is ticket
+
+    def share(self, ticket: Ticket, seen: Found | Gone) -> None:
+        """Give all others what the pilot saw."""
+        with self._lock:
+            others = [t for t in self._flights[ticket.pk].tickets if t is not ticket]
+            for other in others:
+                other.seen = seen
+        for other in others:
+            other.wake()
+
+    def leave(self, ticket: Ticket) -> None:
+        """Wait no longer. The pilot hands over to somebody who still does."""
+        with self._lock:
+            flight = self._flights[ticket.pk]
+            flight.tickets.pop(ticket, None)
+            heir: Ticket | None = None
+            if flight.pilot is ticket:
+                flight.pilot = heir = next(iter(flight.tickets), None)
+            if not flight.tickets:
+                del self._flights[ticket.pk]
+        if heir is not None:
+            heir.wake()
+
+    def notify(self, pk: str) -> None:
+        """The owner in this process has finished: wake the pilot, who looks at once."""
+        with self._lock:
+            flight = self._flights.get(pk)
+            if flight is None:
+                return
+            pilot = flight.pilot or next(iter(flight.tickets))
+            flight.pilot = pilot
+            pilot.polls = 0
+        pilot.wake()
+
+
+_instances: weakref.WeakSet[Flights] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for flights in list(_instances):
+        flights._forget()  # noqa: SLF001
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,1 @@
+"""One module per framework; each builds the same routes, in its framework's own idioms."""

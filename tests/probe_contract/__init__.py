@@ -1,0 +1,1 @@
+"""The probe apps answer as their contract says, with and without the product in front."""
