@@ -37,6 +37,7 @@ MAX_ROUNDS = 16
 _RENEWAL_DEADLINE_SECONDS = 1.0  # a renewal holds the lease's lock, so a completion may wait this long for it
 _LATE_RECORDING_SECONDS = 60.0  # how long an answer is tried to be recorded after its client has it
 _UNDO_SECONDS = 60.0
+_LANDING_SECONDS = 6.0  # how long a write that was given up may still be on its way to the store
 _BACKOFF_SECONDS = (0.2, 5.0)
 _CHUNK_ALLOWANCE_SECONDS = 0.25  # a large answer is allowed longer than one call
 
@@ -262,7 +263,8 @@ def carry_out(claim: Claim, store: Store, plan: Plan) -> Step:
 
 def undo_later(runtime: Runtime, attempt: Attempt) -> None:
     """A claim was perhaps written, and nothing will run under it: free the key, so that a retry need not wait."""
-    give_up_at = runtime.store.clock.monotonic() + min(_UNDO_SECONDS, attempt.options.lease_seconds)
+    began_at = runtime.store.clock.monotonic()
+    give_up_at = began_at + min(_UNDO_SECONDS, attempt.options.lease_seconds)
     pauses = backoff()
 
     def run() -> float | None:
@@ -278,12 +280,13 @@ def undo_later(runtime: Runtime, attempt: Attempt) -> None:
                 case Found():
                     return None
                 case Gone():
-                    pass  # the write may still be on its way
+                    if store.clock.monotonic() >= began_at + _LANDING_SECONDS:
+                        return None
         except StoreUnavailable:
             pass
         return pauses() if store.clock.monotonic() < give_up_at else None
 
-    runtime.upkeep.schedule(0.0, run, important=True)
+    runtime.upkeep.schedule(0.0, run)
 
 
 def backoff() -> Callable[[], float]:

@@ -64,6 +64,6 @@ class BaseEngine:
         """What only observes decides and reports, and lets everything run."""
         return Unprotected() if options.mode == "observe" else outcome
 
-    def drain(self, timeout_seconds: float = 10.0) -> bool:
+    def drain(self, timeout_seconds: float = 5.0) -> bool:
         """Finish what goes on in the background, before the process ends; False if it could not be in time."""
         return self.runtime.upkeep.drain(timeout_seconds)

@@ -116,7 +116,7 @@ class AsyncEngine(BaseEngine):
             case _:
                 assert_never(outcome)
 
-    async def drain_async(self, timeout_seconds: float = 10.0) -> bool:
+    async def drain_async(self, timeout_seconds: float = 5.0) -> bool:
         """As `drain`, of what this loop records too; leaves the loop free."""
         done = await self._recordings.drain(timeout_seconds)
         return await in_thread(self.drain, timeout_seconds) and done

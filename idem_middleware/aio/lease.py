@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from idem_middleware.aio.concurrency import Recordings
+from idem_middleware.blocking.lease import Lease
 from idem_middleware.bodies import unpack
 from idem_middleware.claims import MAX_ROUNDS, BaseLease, Claim, busy, judge
 from idem_middleware.decisions import Adopt, Execute, Replay, Step
@@ -28,6 +29,11 @@ class AsyncLease(BaseLease):
         super().__init__(claim)
         self._store = store
         self._recordings = recordings
+
+    @property
+    def blocking(self) -> Lease:
+        """The same lease, for code of the request that runs on a thread."""
+        return Lease(self._claim)
 
     async def settle(self, response: Response, *, from_view: bool = True) -> Settled:
         """As `Lease.settle`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import threading
 import time
@@ -49,14 +50,18 @@ class Readiness:
             time.sleep(_POLL_SECONDS)
 
     def _all_workers_are_up(self) -> bool:
-        return len(list(self._folder.glob("worker-*"))) >= self._settings.workers
+        return len(self._workers()) >= self._settings.workers
+
+    def _workers(self) -> set[int]:
+        return {int(file.name.removeprefix("worker-")) for file in self._folder.glob("worker-*")}
 
     def _answers(self) -> bool:
+        """Whether one of our own workers answers: on a taken port it would be somebody else's."""
         connection = http.client.HTTPConnection(self._settings.host, self._settings.port, timeout=2)
         try:
             connection.request("GET", "/healthz")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except OSError:
+            return json.loads(connection.getresponse().read())["pid"] in self._workers()
+        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
             return False
         finally:
             connection.close()

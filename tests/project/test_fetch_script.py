@@ -30,11 +30,7 @@ def tools(tmp_path: Path) -> Path:
     folder.mkdir()
     archive = tmp_path / "simulator.tgz"
     with tarfile.open(archive, "w:gz") as tar:
-        for name in (
-            "package/index.js",
-            "package/emulator/DynamoDBLocal.jar",
-            "package/emulator/DynamoDBLocal_lib/a.so",
-        ):
+        for name in ("index.js", "emulator/DynamoDBLocal.jar", "emulator/DynamoDBLocal_lib/a.so"):
             member = tarfile.TarInfo(f"package/{name}")
             member.size = len(name)
             tar.addfile(member, io.BytesIO(name.encode()))

@@ -9,7 +9,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], *, what: str, within_seconds: float = 20, every_seconds: float = 0.02) -> T:
+def eventually(
+    look: Callable[[], T | None], *, what: str, within_seconds: float = 20, every_seconds: float = 0.02
+) -> T:
     """Call `look` until it gives something true, and give that.
 
     Raises:

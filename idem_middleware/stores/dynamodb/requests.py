@@ -33,8 +33,8 @@ CLAIM_ITEM_BYTES = 4096
 INLINE_BYTES = CLAIM_ITEM_BYTES - 416
 """How large headers and body may be inside the claim's item.
 
-The rest of the item is at most 416 bytes: 319 measured with a fingerprint and a digest of 32 bytes each and an owner
-of 32 characters, the remainder for longer ones. A test keeps the sum below CLAIM_ITEM_BYTES.
+The rest of the item takes 357 bytes with a fingerprint of 33 bytes, a caller's digest of 32 and an owner of 32
+characters; what is left over is for larger versions and longer owners. A test keeps the sum below CLAIM_ITEM_BYTES.
 """
 
 BATCH_KEYS = 100

@@ -1,0 +1,92 @@
+"""An answer that passes by piece by piece: what of it is kept, and what must not be seen before it is recorded."""
+
+from __future__ import annotations
+
+from idem_middleware.messages import HeaderPairs, Response, header_values
+
+__all__ = ["DRAIN_SECONDS", "Capture"]
+
+DRAIN_SECONDS = 30.0
+"""How long the rest of an answer whose client left is still produced, so that it can be recorded whole."""
+
+_NEVER_WITH_BODY = frozenset({204, 304})  # RFC 9110 §6.4.1
+
+
+class Capture:
+    """Keeps a copy of the body up to a limit, and holds back the byte that would make the answer complete.
+
+    With a declared length that is the last byte; without one it is the end itself, which the caller holds back.
+    An event stream tells what happens now: there is nothing to give again, and nothing of it is kept.
+    """
+
+    __slots__ = ("_held", "_length", "_max_bytes", "_parts", "_passed_bytes", "_size_bytes", "head", "keeps_body")
+
+    def __init__(self, status: int, headers: HeaderPairs, max_bytes: int) -> None:
+        self.head = Response(status, headers)
+        declared = header_values(headers, "content-length")
+        self._length = int(declared[0]) if declared and declared[0].isdigit() else None
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size_bytes = 0
+        self._passed_bytes = 0
+        self._held = b""
+        self.keeps_body = not self.is_event_stream
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether nobody would want to have it again."""
+        return (self.head.header("content-type") or "").partition(";")[0].strip().lower() == "text/event-stream"
+
+    @property
+    def complete_at_head(self) -> bool:
+        """Whether the head alone is a complete answer, so that even it must wait for the record."""
+        return self._length == 0 or self.head.status in _NEVER_WITH_BODY
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was declared has come."""
+        return self._length is not None and self._size_bytes >= self._length
+
+    @property
+    def location(self) -> str | None:
+        """Where to look the result up, if the answer itself can't be kept."""
+        return self.head.header("location")
+
+    def passing(self, piece: bytes) -> bytes:
+        """Take one piece; gives what of it may be seen now."""
+        self._keep(piece)
+        if self.head.status in _NEVER_WITH_BODY:
+            return b""
+        if self._length is None:
+            return piece
+        piece = self._held + piece
+        if self._passed_bytes + len(piece) >= self._length:
+            self._held, piece = piece[-1:], piece[:-1]
+        else:
+            self._held = b""
+        self._passed_bytes += len(piece)
+        return piece
+
+    def held_back(self) -> bytes:
+        """What was held back, to be shown once the answer is recorded."""
+        held, self._held = self._held, b""
+        return held
+
+    def response(self) -> Response | None:
+        """The whole answer, or None if it was too much, or is not one to keep."""
+        if not self.keeps_body:
+            return None
+        return Response(self.head.status, self.head.headers, b"".join(self._parts))
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self._parts.clear()
+
+    def _keep(self, piece: bytes) -> None:
+        self._size_bytes += len(piece)
+        if self._size_bytes > self._max_bytes:
+            self.keeps_body = False
+        if self.keeps_body:
+            self._parts.append(piece)
+        else:
+            self._parts.clear()

@@ -1,0 +1,114 @@
+"""A request's input that is read once, by whoever comes first, and known whole when it is needed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from idem_middleware.body import RequestBody
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["BodyIncomplete", "Readable", "TeeInput"]
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class Readable(Protocol):
+    """What WSGI guarantees of `wsgi.input`, as far as it is needed here (PEP 3333)."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """At most `size` bytes; none at the end."""
+
+
+class BodyIncomplete(OSError):
+    """The client left while it was sending: nothing may be claimed on half a request."""
+
+
+class TeeInput(io.RawIOBase):
+    """Stands in for the server's input until it is known whether the request is protected.
+
+    What is read before that is kept aside, too. Then either `complete` reads the rest, and readers go on where they
+    were; or `stop` forgets what was kept, and the input is the server's own again.
+    """
+
+    def __init__(
+        self, source: Readable, *, length: int | None = None, whole_length: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        """`length`: read no further than this, since servers may block there; None where the input has an end.
+
+        `whole_length` is what the client declared; a shorter body is an incomplete one.
+        """
+        self._source = source
+        self._left = length
+        self._whole_length = whole_length
+        self._max_bytes = max_bytes
+        self._kept: RequestBody | None = None
+        self._stopped = False
+        self._completed = False
+        self._position = 0
+        self._reader: Callable[[int], bytes] | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        chunk = self._read_some(len(view))
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def complete(self) -> RequestBody:
+        """The whole body; readers go on where they were.
+
+        Raises:
+            BodyTooLarge: it is larger than `max_bytes`.
+            BodyIncomplete: it is shorter than the client declared.
+            OSError: the connection broke.
+        """
+        body = self._body()
+        if not self._completed:
+            while chunk := self._from_source(_CHUNK_BYTES):
+                body.write(chunk)
+            if self._whole_length is not None and body.size < self._whole_length:
+                raise BodyIncomplete("the request's body ended early")
+            self._completed = True
+            rest = body.open()
+            rest.seek(self._position)
+            self._reader = rest.read
+        return body
+
+    def stop(self) -> None:
+        """The request is none of ours: keep nothing."""
+        self._stopped = True
+        self.forget()
+
+    def forget(self) -> None:
+        """Give memory and file back, when the request is over."""
+        if self._kept is not None and not self._completed:
+            self._kept.close()
+            self._kept = None
+
+    def _body(self) -> RequestBody:
+        if self._kept is None:
+            self._kept = RequestBody(max_bytes=self._max_bytes)
+        return self._kept
+
+    def _read_some(self, size: int) -> bytes:
+        if self._reader is not None:
+            return self._reader(size)
+        chunk = self._from_source(size)
+        if not self._stopped and chunk:
+            self._body().write(chunk)
+            self._position += len(chunk)
+        return chunk
+
+    def _from_source(self, size: int) -> bytes:
+        if self._left is None:
+            return self._source.read(size)
+        chunk = self._source.read(min(size, self._left)) if self._left else b""
+        self._left -= len(chunk)
+        return chunk

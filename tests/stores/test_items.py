@@ -1,0 +1,432 @@
+"""Records as items, and whatever else may stand in a table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idem_middleware.bodies import pack
+from idem_middleware.decisions import Attempt, Create, Execute, Refuse, Replay, Swap, decide
+from idem_middleware.messages import Response
+from idem_middleware.options import Options
+from idem_middleware.problems import ProblemType
+from idem_middleware.records import SCHEMA_VERSION, Chunks, KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.stores.dynamodb.items import (
+    OPTIONAL,
+    UNREADABLE,
+    chunk_data,
+    chunk_item,
+    item_of,
+    item_size,
+    record_of,
+)
+from idem_middleware.stores.dynamodb.requests import CLAIM_ITEM_BYTES, INLINE_BYTES
+from tests.stores.records import LARGE_ANSWER, NOW, SHAPES, SMALL_ANSWER, after, lives, pending
+
+PK = "0123456789abcdef" * 4
+
+# --- any record that we could write -----------------------------------------------------------------------------------
+
+instants = st.floats(min_value=2.0**30, max_value=2.0**37, allow_nan=False)  # 2004 to the year 6325
+counters = st.integers(0, 2**53)
+ascii_words = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
+header_names = st.from_regex(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", fullmatch=True)
+header_values = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0"), max_size=40)
+bodies = st.binary(max_size=200)
+chunkings = st.builds(
+    lambda count, more, digest: Chunks(count=count, size_bytes=count + more, sha256=digest),
+    st.integers(1, 100),
+    counters,
+    st.binary(min_size=32, max_size=32),
+)
+kept_responses = st.builds(
+    KeptResponse,
+    status=st.integers(100, 599),
+    headers=st.lists(st.tuples(header_names, header_values), max_size=5).map(tuple),
+    encoding=st.sampled_from(["identity", "deflate"]),
+    body=bodies,
+)
+responses = st.one_of(
+    st.none(),
+    kept_responses,
+    st.builds(replace, kept_responses, body=st.none(), chunks=chunkings),
+    st.builds(OmittedResponse, reason=ascii_words, location=st.none() | header_values),
+)
+records = st.builds(
+    Record,
+    pk=st.just(PK),
+    status=st.sampled_from(Status),
+    version=counters,
+    owner=ascii_words,
+    attempt=counters,
+    fingerprint=bodies,
+    caller_digest=st.none() | bodies,
+    created_at=instants,
+    expires_at=instants,
+    bound_until=instants,
+    response=responses,
+    checkpoint=st.none() | bodies,
+)
+
+# --- anything at all --------------------------------------------------------------------------------------------------
+
+junk_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.binary(max_size=10),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+kinds = st.sampled_from(["S", "N", "B", "M", "L", "BOOL", "NULL", "SS", "NS", "BS", "X"])
+numbers = st.sampled_from(["NaN", "sNaN", "Infinity", "-1", "1e999999999", "1E-999999999", "9" * 500, "", "0x1", "1.5"])
+# What no reader of ours takes for a value of its attribute: a wrong type, or a number out of all bounds.
+junk_attributes = st.one_of(
+    st.dictionaries(kinds, junk_values, max_size=3).filter(lambda typed: not ({"S", "N", "B", "M"} & typed.keys())),
+    st.builds(lambda text: {"N": text}, numbers.filter(lambda text: text != "1.5")),
+    st.builds(lambda value: {"BOOL": value}, st.booleans()),
+    st.just({"S": "\ud800"}),
+    st.just({"S": ""}),
+    st.just({"NULL": True}),
+    st.just({"S": "x" * 400_000}),
+    st.just({"B": "text"}),
+    st.just({"M": None}),
+    junk_values.filter(lambda value: not isinstance(value, dict)),
+)
+
+
+class TestRoundTrip:
+    """What is written is read."""
+
+    @given(records)
+    def test_any_record_is_read_as_it_was_written(self, record: Record) -> None:
+        """Every field, exactly; times to the last bit."""
+        assert record_of(item_of(record), PK) == record
+
+    @given(records)
+    def test_boto3_takes_every_item(self, record: Record) -> None:
+        """No value of a user meets DynamoDB's type system (Chainlit/chainlit#2133): what is there are S, N, B, M, L."""
+        deserializer, serializer = TypeDeserializer(), TypeSerializer()
+        for value in item_of(record).values():
+            assert serializer.serialize(deserializer.deserialize(value))
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_every_shape_is_read_as_it_was_written(self, shape: str) -> None:
+        """The shapes that really occur, without chance."""
+        record = lives(PK)[shape]
+        assert record_of(item_of(record), PK) == record
+
+    @pytest.mark.parametrize("normalised", ["1", "1.0", "1E0", "+1", "10E-1"])
+    def test_numbers_are_read_in_any_notation(self, normalised: str) -> None:
+        """A store may give a number back in another form than it got it in."""
+        item = item_of(pending(PK)) | {"version": {"N": normalised}}
+        assert record_of(item, PK) == pending(PK)
+
+    def test_attributes_that_are_not_ours_are_left_alone(self) -> None:
+        """Operators may tag items."""
+        item = item_of(pending(PK)) | {"team": {"S": "payments"}}
+        assert record_of(item, PK) == pending(PK)
+
+
+class TestUnits:
+    """Each attribute has one unit (powertools-lambda-java#1281), checked on items that were written by hand."""
+
+    ITEM: dict[str, dict[str, Any]] = {  # noqa: RUF012  # read only
+        "pk": {"S": PK},
+        "status": {"S": "PENDING"},
+        "version": {"N": "3"},
+        "owner": {"S": "me"},
+        "attempt": {"N": "2"},
+        "fingerprint": {"B": b"f"},
+        "created_at": {"N": "1764000000.5"},
+        "expires_at": {"N": "1764000030.5"},
+        "bound_until": {"N": "1764003600"},
+        "ttl": {"N": "1764003660"},
+        "schema": {"N": "1"},
+    }
+
+    def test_an_item_written_by_hand_is_read(self) -> None:
+        """All times are unix seconds."""
+        record = record_of(self.ITEM, PK)
+        assert (record.created_at, record.expires_at, record.bound_until) == (1764000000.5, 1764000030.5, 1764003600.0)
+        assert (record.status, record.version, record.attempt) == (Status.PENDING, 3, 2)
+
+    @pytest.mark.parametrize(
+        ("seconds", "taken"), [(29.0, False), (30.0, False), (32.4, False), (32.5, True), (60.0, True)]
+    )
+    def test_a_lease_ends_when_the_item_says(self, seconds: float, taken: bool) -> None:  # noqa: FBT001
+        """A lease that is over is taken over, one that is not is respected, to the fraction of a second."""
+        attempt = Attempt(
+            pk=PK, owner="you", fingerprint=b"f", caller_digest=None, options=Options(), margin_seconds=2.0
+        )
+        step = decide(attempt, record_of(self.ITEM, PK), 1764000000.0 + seconds)
+        assert isinstance(step, Swap) is taken
+
+    def test_the_sweepers_time_is_in_whole_seconds_after_everything_else(self) -> None:
+        """TTL is a Number of unix seconds; DynamoDB takes milliseconds for a far future (dyndb-mutex#14)."""
+        record = pending(PK)
+        ttl = item_of(record)["ttl"]
+        assert list(ttl) == ["N"]
+        assert ttl["N"].isdigit()
+        assert record.bound_until < int(ttl["N"]) < record.bound_until + 3600
+
+    @pytest.mark.parametrize("name", ["created_at", "expires_at", "bound_until"])
+    def test_milliseconds_are_damage(self, name: str) -> None:
+        """A time that was written in another unit is not believed."""
+        item = self.ITEM | {name: {"N": "1764000000500"}}
+        assert record_of(item, PK).schema == UNREADABLE
+
+    @pytest.mark.parametrize("instant", [math.nan, math.inf, -math.inf])
+    def test_what_is_no_time_is_not_written(self, instant: float) -> None:
+        """DynamoDB has no NaN; a record with one is a bug and fails before anything runs."""
+        with pytest.raises(ValueError, match="not a time"):
+            item_of(replace(pending(PK), expires_at=instant))
+
+    @given(instants)
+    def test_a_time_is_written_as_decimal_text(self, instant: float) -> None:
+        """Without an exponent, and within DynamoDB's 38 digits."""
+        text = item_of(replace(pending(PK), created_at=instant))["created_at"]["N"]
+        assert text.replace(".", "", 1).isdigit()
+        assert len(text) < 38
+
+
+class TestPoisonedTable:
+    """Whatever stands in a table, reading it never raises, and nothing runs on its account (apache/polaris#5122)."""
+
+    @given(junk_values)
+    def test_anything_can_be_read(self, item: object) -> None:
+        """Even what is no item at all."""
+        assert record_of(item, PK).schema != SCHEMA_VERSION
+
+    @given(st.dictionaries(st.sampled_from(sorted(item_of(pending(PK)))), junk_attributes | junk_values))
+    def test_any_attributes_can_be_read(self, item: dict[str, Any]) -> None:
+        """Even where all of them are junk."""
+        record_of(item, PK)
+
+    @given(records, st.sampled_from(sorted(item_of(pending(PK)).keys() - {"ttl"})), junk_attributes)
+    def test_a_damaged_attribute_never_lets_anything_run(self, record: Record, name: str, junk: object) -> None:
+        """One attribute is junk: the key is refused as long as it is bound, whatever the rest says."""
+        bound = replace(record, bound_until=2.0**37)
+        found = record_of(item_of(bound) | {name: junk}, PK)
+        assert refusal(found) is ProblemType.RECORD_UNREADABLE
+
+    @given(records, st.sampled_from(sorted(item_of(pending(PK)).keys() - {"ttl", *OPTIONAL})))
+    def test_a_missing_attribute_never_lets_anything_run(self, record: Record, name: str) -> None:
+        """The same where it is not there."""
+        item = item_of(replace(record, bound_until=2.0**37))
+        del item[name]
+        assert refusal(record_of(item, PK)) is ProblemType.RECORD_UNREADABLE
+
+    @given(st.sampled_from(sorted(OPTIONAL - {"response"})), junk_attributes)
+    def test_a_damaged_optional_attribute_is_not_taken_for_a_missing_one(self, name: str, junk: object) -> None:
+        """A checkpoint that can't be read is not "nothing done yet"; a digest not "no caller"."""
+        found = record_of(item_of(pending(PK)) | {name: junk}, PK)
+        assert found.schema == UNREADABLE
+
+    def test_the_sweepers_time_decides_nothing(self) -> None:
+        """`ttl` is DynamoDB's; we never read it."""
+        assert record_of(item_of(pending(PK)) | {"ttl": {"S": "never"}}, PK) == pending(PK)
+
+    def test_an_item_under_another_key_is_damage(self) -> None:
+        """What came for one key is not taken for another's."""
+        assert refusal(record_of(item_of(pending("f" * 64)), PK)) is ProblemType.RECORD_UNREADABLE
+
+    @pytest.mark.parametrize("name", ["pk", "status", "version", "owner"])
+    def test_where_no_write_could_be_fenced_the_key_stays_bound(self, name: str) -> None:
+        """A swap is conditioned on these; without them it would fail for ever, so it is not even begun."""
+        item = item_of(replace(pending(PK), bound_until=NOW)) | {name: {"NULL": True}}
+        assert record_of(item, PK).bound_until == math.inf
+
+    @pytest.mark.parametrize("name", ["attempt", "fingerprint", "created_at", "expires_at", "schema"])
+    def test_where_the_end_can_be_read_the_key_gets_free(self, name: str) -> None:
+        """Damage does not lock a key for longer than its retention."""
+        item = item_of(replace(pending(PK), bound_until=NOW)) | {name: {"NULL": True}}
+        found = record_of(item, PK)
+        assert found.bound_until == NOW
+        assert isinstance(decide(attempt_like(found), found, NOW), Swap)
+
+    @pytest.mark.parametrize("schema", [0, 2, 99])
+    def test_a_newer_record_is_read_as_far_as_it_means_the_same_for_ever(self, schema: int) -> None:
+        """Another schema's record has its number and its fence, so that an older worker sees when the key is free."""
+        item = item_of(pending(PK)) | {"schema": {"N": str(schema)}, "fingerprint": {"S": "of another type"}}
+        found = record_of(item, PK)
+        claim = pending(PK)
+        assert found.schema == schema
+        assert (found.pk, found.status, found.owner, found.version, found.bound_until) == (
+            (claim.pk, claim.status, claim.owner, claim.version, claim.bound_until)
+        )
+        assert refusal(found) is ProblemType.RECORD_UNREADABLE
+
+
+class TestPoisonedAnswers:
+    """A completed record whose answer is missing or damaged (laravel-idempotency#5) is done, and can't be replayed."""
+
+    @given(junk_attributes)
+    def test_a_damaged_answer_is_not_stored(self, junk: object) -> None:
+        """Neither a crash, nor a run, nor an endless "in progress"."""
+        assert answer_of({"response": junk}) is None
+
+    def test_a_missing_answer_is_not_stored(self) -> None:
+        """An interrupted write of somebody else's."""
+        item = item_of(after(pending(PK), status=Status.COMPLETED))
+        found = record_of(item, PK)
+        assert found.response is None
+        assert refusal(found) is ProblemType.RESPONSE_NOT_STORED
+
+    @pytest.mark.parametrize("part", ["status", "headers", "encoding", "body"])
+    @given(junk=junk_attributes)
+    def test_a_damaged_part_of_an_answer_is_not_stored(self, part: str, junk: object) -> None:
+        """Part by part."""
+        assert answer_of(in_answer(SMALL_ANSWER, {part: junk})) is None
+
+    @pytest.mark.parametrize("part", ["count", "size", "sha256"])
+    @given(junk=junk_attributes)
+    def test_a_damaged_pointer_to_chunks_is_not_stored(self, part: str, junk: object) -> None:
+        """Part by part."""
+        item = item_of(after(pending(PK), status=Status.COMPLETED, response=LARGE_ANSWER))
+        item["response"]["M"]["chunks"]["M"][part] = junk
+        assert record_of(item, PK).response is None
+
+    @pytest.mark.parametrize("status", ["0", "99", "600", "200.5", "-200", "1e3", "NaN"])
+    def test_a_status_that_is_none_is_not_stored(self, status: str) -> None:
+        """100 to 599."""
+        assert answer_of(in_answer(SMALL_ANSWER, {"status": {"N": status}})) is None
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("x-a", "b\r\nset-cookie: admin=1"),
+            ("x-a", "b\nset-cookie: admin=1"),
+            ("x-a", "b\rset-cookie: admin=1"),
+            ("x-a", "b\0"),
+            ("x-a", "snow \u2603"),
+            ("x-a", "\ud800"),
+            ("x-a\r\nset-cookie", "b"),
+            ("x-a: b", "c"),
+            ("", "b"),
+        ],
+        ids=ascii,
+    )
+    def test_a_header_that_would_become_two_is_not_stored(self, name: str, value: str) -> None:
+        """Somebody who can write to the table can't write header lines."""
+        headers = {"headers": {"L": [{"S": name}, {"S": value}]}}
+        assert answer_of(in_answer(SMALL_ANSWER, headers)) is None
+
+    @pytest.mark.parametrize(
+        "headers", [[{"S": "x-a"}], [{"S": "x-a"}, {"N": "1"}], ["x-a", "b"], [["x-a", "b"]], {"x-a": "b"}, None], ids=str
+    )
+    def test_headers_in_another_form_are_not_stored(self, headers: object) -> None:
+        """An even number of texts, and nothing else."""
+        assert answer_of(in_answer(SMALL_ANSWER, {"headers": {"L": headers}})) is None
+
+    def test_an_answer_with_a_body_and_chunks_is_not_stored(self) -> None:
+        """It is not known which of the two is the answer."""
+        chunks = item_of(after(pending(PK), response=LARGE_ANSWER))["response"]["M"]["chunks"]
+        assert answer_of(in_answer(SMALL_ANSWER, {"chunks": chunks})) is None
+
+    @pytest.mark.parametrize(("count", "size"), [(0, 0), (0, 10), (11, 10), (10**9, 10**12)])
+    def test_an_impossible_number_of_chunks_is_not_stored(self, count: int, size: int) -> None:
+        """A planted count can't make a reader fetch for hours."""
+        response = replace(LARGE_ANSWER, chunks=Chunks(count=count, size_bytes=size, sha256=b"s" * 32))
+        assert record_of(item_of(after(pending(PK), response=response)), PK).response is None
+
+    @pytest.mark.parametrize("location", [{"S": "/a\r\nset-cookie: b"}, {"N": "1"}, {"S": "\u2603"}], ids=str)
+    def test_a_location_that_is_no_header_value_is_not_given(self, location: dict[str, str]) -> None:
+        """It would be one in the refusal."""
+        item = item_of(after(pending(PK), status=Status.COMPLETED, response=OmittedResponse(reason="response-not-stored")))
+        item["response"]["M"]["omitted"]["M"]["location"] = location
+        assert record_of(item, PK).response is None
+
+    def test_a_whole_answer_is_replayed(self) -> None:
+        """So that the tests above don't pass for another reason."""
+        found = record_of(item_of(after(pending(PK), status=Status.COMPLETED, response=SMALL_ANSWER)), PK)
+        assert decide(attempt_like(found), found, NOW) == Replay(found, SMALL_ANSWER)
+
+
+class TestChunks:
+    """Pieces of a body."""
+
+    def test_a_chunk_outlives_its_record(self) -> None:
+        """The sweeper never takes a piece that a record still points at."""
+        record = pending(PK)
+        assert int(chunk_item(record, 0, b"x")["ttl"]["N"]) > record.ttl
+
+    @given(junk_values | st.dictionaries(st.just("data"), junk_attributes))
+    def test_a_damaged_chunk_is_missing(self, item: object) -> None:
+        """Never an error."""
+        assert chunk_data(item) is None
+
+    def test_a_chunk_of_the_largest_size_fits_into_an_item(self) -> None:
+        """DynamoDB takes 400 KB, names included."""
+        assert item_size(chunk_item(pending(PK, owner="o" * 64), 9999, b"x" * 350 * 1024)) < 400 * 1024
+
+
+class TestSizes:
+    """What an item costs."""
+
+    def test_sizes_are_reckoned_as_dynamodb_does(self) -> None:
+        """Developer Guide, "DynamoDB item sizes and formats", by hand."""
+        assert item_size({"pk": {"S": "caf\xe9"}}) == 2 + 5
+        assert item_size({"n": {"N": "-12.50"}}) == 1 + 2 + 1 + 1
+        assert item_size({"n": {"N": "1000"}}) == 1 + 1 + 1
+        assert item_size({"b": {"B": b"xyz"}}) == 1 + 3
+        assert item_size({"l": {"L": [{"S": "ab"}, {"S": ""}]}}) == 1 + 3 + 1 + 2 + 1
+        assert item_size({"m": {"M": {"ab": {"S": "c"}}}}) == 1 + 3 + 1 + 2 + 1
+
+    def test_a_type_that_we_never_write_has_no_size(self) -> None:
+        """A new attribute type needs its own line."""
+        with pytest.raises(ValueError, match="type BOOL"):
+            item_size({"b": {"BOOL": True}})
+
+    @pytest.mark.parametrize("headers", [(), (("content-type", "application/json"),) * 40], ids=["none", "many"])
+    @pytest.mark.parametrize("spare", [0, 1, 100])
+    def test_a_claim_with_an_answer_inside_costs_four_units_at_most(
+        self, headers: tuple[tuple[str, str], ...], spare: int
+    ) -> None:
+        """Every failed write is billed by the item's size, so the whole item stays within 4 KB."""
+        taken = sum(len(name) + len(value) + 4 for name, value in headers)
+        body = bytes(range(256)) * 14 + bytes(range(256))
+        body = body[: INLINE_BYTES - taken - spare]
+        kept, chunks = pack(Response(200, headers, body), headers, inline_bytes=INLINE_BYTES)
+        record = replace(
+            pending(PK), owner="o" * 40, version=10**6, attempt=10**6, status=Status.COMPLETED, response=kept
+        )
+        assert chunks == []
+        assert item_size(item_of(record)) <= CLAIM_ITEM_BYTES
+
+    def test_a_claim_costs_one_unit(self) -> None:
+        """A new claim, its renewals, and a refusal because of it: 1 write unit each."""
+        assert item_size(item_of(replace(pending(PK), version=10**6))) < 1024
+
+
+def attempt_like(found: Record) -> Attempt:
+    """Another try with the same request."""
+    return Attempt(
+        pk=PK, owner="another", fingerprint=found.fingerprint, caller_digest=found.caller_digest, options=Options()
+    )
+
+
+def refusal(found: Record) -> ProblemType:
+    """Why a retry is refused; it must be."""
+    step = decide(attempt_like(found), found, NOW)
+    assert not isinstance(step, (Create, Swap, Execute))
+    assert isinstance(step, Refuse)
+    return step.problem.type
+
+
+def in_answer(response: KeptResponse, parts: dict[str, Any]) -> dict[str, Any]:
+    """The `response` attribute of an answer, with some parts replaced."""
+    written = item_of(after(pending(PK), response=response))["response"]["M"]
+    return {"response": {"M": written | parts}}
+
+
+def answer_of(attributes: dict[str, Any]) -> KeptResponse | OmittedResponse | None:
+    """What is read of a completed record with these attributes. If nothing, it is refused as not stored."""
+    found = record_of(item_of(after(pending(PK), status=Status.COMPLETED)) | attributes, PK)
+    assert found.schema == SCHEMA_VERSION
+    if found.response is None:
+        assert refusal(found) is ProblemType.RESPONSE_NOT_STORED
+    return found.response
