@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import weakref
 from collections.abc import Callable
 from uuid import UUID
@@ -51,6 +52,10 @@ class Claim:
         self.record = record
         self.lock = OperationLock()
         self.settled = False
+        self.decided = False
+        self._mutex = threading.Lock()
+        self._lease_lost = False
+        self._recording_late = False
         clock = runtime.store.clock
         self._renew_until = clock.monotonic() + attempt.options.max_execution_seconds
         self._renewal: Job | None = None
@@ -58,11 +63,20 @@ class Claim:
     def begin(self, kind: EventKind) -> None:
         """Keep the lease alive from now on, as long as somebody holds this object."""
         self.tell(kind)
-        self._renewal = self.runtime.upkeep.schedule(self._interval, _weakly(self))
+        # The lease began when the claim was sent, not when its reply came.
+        passed_seconds = self.runtime.store.clock.now() + self.attempt.options.lease_seconds - self.record.expires_at
+        first = min(self._interval, max(0.0, self._interval - passed_seconds))
+        self._renewal = self.runtime.upkeep.schedule(first, _weakly(self))
 
     def tell(self, kind: EventKind, **fields: object) -> None:
         """Emit an event about this claim."""
         self.runtime.tell(kind, self.attempt, attempt_number=self.record.attempt, **fields)
+
+    def decide(self) -> bool:
+        """Choose how it ends: True for the first who does, who must then carry that out."""
+        with self._mutex:
+            first, self.decided = not self.decided, True
+        return first
 
     def end(self) -> None:
         """Nothing more is written: forget the lease, and tell those who wait in this process."""
@@ -79,20 +93,20 @@ class Claim:
     def lost(self, plan: Plan) -> None:
         """The plan was refused: another attempt owns the key."""
         self.end()
-        self.tell(EventKind.LEASE_LOST)
+        self._lose()
         if plan.kind in COMPLETIONS:
             self.tell(EventKind.EXECUTED_NOT_RECORDED, reason="lease-lost")
 
     def not_written(self, plan: Plan, error: StoreUnavailable) -> Plan | None:
         """The store gave up on this plan. A smaller plan to try at once, or None: it goes on in the background."""
         if error.code == ITEM_TOO_LARGE and plan.kind is EventKind.COMPLETED:
-            return plan_omission(ProblemType.RESPONSE_NOT_STORED, None, self.attempt.options)
+            return plan_omission(ProblemType.RESPONSE_NOT_STORED, plan.location, self.attempt.options)
         self._record_later(plan, error)
         return None
 
     def interrupted(self, plan: Plan) -> None:
         """Whoever carried the plan out was stopped in the middle of it: finish it in the background."""
-        if not self.settled:
+        if not self.settled and not self._recording_late:
             self._record_later(plan, StoreUnavailable("interrupted", code="Interrupted"))
 
     def deadline(self, plan: Plan) -> float:
@@ -134,11 +148,17 @@ class Claim:
             if isinstance(step, Execute):
                 self.tell(EventKind.RENEWED)
                 return self._interval
-            self.tell(EventKind.LEASE_LOST)
+            self._lose()
             return None
+
+    def _lose(self) -> None:
+        if not self._lease_lost:
+            self._lease_lost = True
+            self.tell(EventKind.LEASE_LOST)
 
     def _record_later(self, plan: Plan, error: StoreUnavailable) -> None:
         """The store was not reached in time: go on in the background, while the lease is renewed."""
+        self._recording_late = True
         self.tell(EventKind.STORE_FAILED, reason="recording", dynamo_error_code=error.code)
         give_up_at = self.runtime.store.clock.monotonic() + _LATE_RECORDING_SECONDS
         pauses = backoff()
@@ -175,12 +195,12 @@ class BaseLease:
 
     @property
     def settled(self) -> bool:
-        """Whether the claim is over for this attempt, by whatever end."""
-        return self._claim.settled
+        """Whether it is decided how this attempt ends; it may still be recorded in the background."""
+        return self._claim.decided
 
     def abandon(self) -> None:
         """Nobody knows what was done: keep the claim, renew it no more, and let it lapse."""
-        if not self._claim.settled:
+        if self._claim.decide():
             self._claim.end()
             self._claim.tell(EventKind.ABANDONED)
 
@@ -261,8 +281,11 @@ def carry_out(claim: Claim, store: Store, plan: Plan) -> Step:
     return swap(claim, store, plan.make, deadline)
 
 
-def undo_later(runtime: Runtime, attempt: Attempt) -> None:
-    """A claim was perhaps written, and nothing will run under it: free the key, so that a retry need not wait."""
+def undo_later(runtime: Runtime, attempt: Attempt, old: Record | None) -> None:
+    """A claim was perhaps written, and nothing will run under it: free the key, so that a retry need not wait.
+
+    `old` is what it was to take the place of.
+    """
     began_at = runtime.store.clock.monotonic()
     give_up_at = began_at + min(_UNDO_SECONDS, attempt.options.lease_seconds)
     pauses = backoff()
@@ -277,9 +300,9 @@ def undo_later(runtime: Runtime, attempt: Attempt) -> None:
                         runtime.tell(EventKind.CLAIM_UNDONE, attempt)
                         runtime.flights.notify(attempt.pk)
                         return None
-                case Found():
+                case Found(record) if old is None or (record.owner, record.version) != (old.owner, old.version):
                     return None
-                case Gone():
+                case _:  # nothing has changed yet, but the write may still be on its way
                     if store.clock.monotonic() >= began_at + _LANDING_SECONDS:
                         return None
         except StoreUnavailable:

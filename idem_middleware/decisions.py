@@ -117,16 +117,16 @@ def decide(attempt: Attempt, found: Record | None, now: float) -> Step:
     """Say what to do next about the record found under this key; `now` is unix seconds by the store's clock."""
     if found is None:
         return Create(attempt.claim(None, now))
+    if found.owner == attempt.owner and attempt.tried is not None:
+        if _is_same_write(found, attempt.tried):
+            return Execute(found)  # our own write, sent twice, met itself
+        if found.status is Status.PENDING:
+            return Adopt(found)
     if now >= found.bound_until:
         return Swap(found, attempt.claim(found, now))
     if found.schema != SCHEMA_VERSION:
         # Written by a newer version, or damaged. What it means is unknown, so nothing may run on its account.
         return _refuse(ProblemType.RECORD_UNREADABLE)
-    if found.owner == attempt.owner and attempt.tried is not None:
-        if (found.version, found.status) == (attempt.tried.version, attempt.tried.status):
-            return Execute(attempt.tried)  # our own write, sent twice, met itself
-        if found.status is Status.PENDING:
-            return Adopt(found)
     # Before any look at the state: an answer, or a hint at one, is only for the same request of the same caller.
     if found.caller_digest != attempt.caller_digest:
         return _refuse(ProblemType.CREDENTIALS_CHANGED)
@@ -143,6 +143,17 @@ def decide(attempt: Attempt, found: Record | None, now: float) -> Step:
             return _pending(attempt, found, now)
         case _:
             assert_never(found.status)
+
+
+def _is_same_write(found: Record, tried: Record) -> bool:
+    """Whether this is what was tried, and not an earlier try of the same version whose reply was lost."""
+    if (found.version, found.status) != (tried.version, tried.status):
+        return False
+    # Of two renewals only the one that stands there counts; two completions say the same.
+    return found.status is not Status.PENDING or (found.expires_at, found.checkpoint) == (
+        tried.expires_at,
+        tried.checkpoint,
+    )
 
 
 def _completed(attempt: Attempt, found: Record, now: float) -> Step:

@@ -9,7 +9,7 @@ from idem_middleware.identity import Admitted, Identity, Passed, admit, identify
 from idem_middleware.messages import Request, header_values
 from idem_middleware.options import Options
 from idem_middleware.outcomes import Refused, Replayed, Unprotected, refusal
-from idem_middleware.problems import Problem
+from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.runtime import Runtime
 from idem_middleware.stores.base import Store
 from idem_middleware.stores.urls import store_from_url
@@ -59,6 +59,10 @@ class BaseEngine:
     def refuse(self, problem: Problem, options: Options) -> Refused:
         """The answer that tells a problem, and its event."""
         return refusal(self.runtime, options, problem)
+
+    def refuse_caller(self, admitted: Admitted) -> Replayed | Refused | Unprotected:
+        """What a request gets whose caller is not known."""
+        return self.enforced(self.refuse(Problem(ProblemType.CALLER_UNKNOWN), admitted.options), admitted.options)
 
     def enforced(self, outcome: Replayed | Refused | Unprotected, options: Options) -> Replayed | Refused | Unprotected:
         """What only observes decides and reports, and lets everything run."""

@@ -83,7 +83,7 @@ class LoggingObserver:
         if not self._logger.isEnabledFor(level):
             return
         known = {name: getattr(event, name) for name in Event.__dataclass_fields__}
-        shown = {name: value for name, value in known.items() if value not in (None, False)}
+        shown = {name: value for name, value in known.items() if value is not None and value is not False}
         shown.pop("kind")
         text = " ".join(f"{name}={value}" for name, value in shown.items())
         self._logger.log(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from enum import Enum
 
 from idem_middleware.messages import HeaderPairs, Response
@@ -20,7 +22,13 @@ class Verdict(Enum):
 
 
 # Not the outcome of the work but of the moment: who asks, how often, over which connection, at which address.
-_PASSING = frozenset({401, 403, 407, 408, 421, 425, 429})
+_PASSING = frozenset({300, 304, 401, 403, 407, 408, 421, 425, 429})
+# "Send the same request there", where it comes with the same key. 305 and 306 are of the past.
+_ELSEWHERE = frozenset({305, 306, 307, 308})
+_FIRST_FINAL = 200
+_FIRST_SERVER_ERROR = 500
+
+logger = logging.getLogger("idem_middleware")
 
 
 def verdict(response: Response, options: Options, *, from_view: bool = True) -> Verdict:
@@ -32,17 +40,26 @@ def verdict(response: Response, options: Options, *, from_view: bool = True) -> 
     if not from_view:
         return Verdict.RELEASE
     if options.store_if is not None:
-        wanted = options.store_if(response)
+        wanted = _wanted(options.store_if, response)
         if wanted is not None:
             return Verdict.KEEP if wanted else Verdict.FAIL
     status = response.status
-    if status >= 500:
+    if status >= _FIRST_SERVER_ERROR:
         return failure_verdict(options) if options.on_error != "store" else Verdict.KEEP
-    if 304 < status < 400:
-        return Verdict.RELEASE  # "send the same request elsewhere", where it will come with the same key
-    if status < 200 or status in _PASSING:
+    if status in _ELSEWHERE:
+        return Verdict.RELEASE
+    if status < _FIRST_FINAL or status in _PASSING:
         return Verdict.FAIL
     return Verdict.KEEP
+
+
+def _wanted(store_if: Callable[[Response], bool | None], response: Response) -> bool | None:
+    """Ask the function; where it fails, the work is done all the same, and the default rules say what to do."""
+    try:
+        return store_if(response)
+    except Exception:
+        logger.exception("the store_if function raised")
+        return None
 
 
 def failure_verdict(options: Options) -> Verdict:

@@ -34,7 +34,11 @@ class OperationLock:
             return True
 
         if not self._take_or_queue(wake):
-            woken.wait()
+            try:
+                woken.wait()
+            except BaseException:  # a signal, or a time-out of green threads
+                self._give_up(wake)
+                raise
         try:
             yield
         finally:
@@ -47,9 +51,7 @@ class OperationLock:
         turn: asyncio.Future[None] = loop.create_future()
 
         def take_turn() -> None:
-            if turn.cancelled():  # went away between the call and its turn
-                self._pass_on()
-            else:
+            if not turn.done():
                 turn.set_result(None)
 
         def wake() -> bool:
@@ -62,9 +64,8 @@ class OperationLock:
         if not self._take_or_queue(wake):
             try:
                 await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._pass_on()
+            except BaseException:
+                self._give_up(wake)
                 raise
         try:
             yield
@@ -79,12 +80,18 @@ class OperationLock:
             self._waiters.append(wake)
             return False
 
-    def _pass_on(self) -> None:
-        while True:
-            with self._mutex:
-                if not self._waiters:
-                    self._held = False
-                    return
-                wake = self._waiters.popleft()
-            if wake():
+    def _give_up(self, wake: Callable[[], bool]) -> None:
+        """Wait no longer; if the lock was passed on to this waiter already, it goes to the next."""
+        with self._mutex:
+            if wake in self._waiters:
+                self._waiters.remove(wake)
                 return
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        with self._mutex:
+            while self._waiters:
+                # Within the mutex: who is no longer queued holds the lock, whether or not it has noticed yet.
+                if self._waiters.popleft()():
+                    return
+            self._held = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from idem_middleware.events import Observer
 
-__all__ = ["MODE_VARIABLE", "SHARED_CALLER", "Options"]
+__all__ = ["MODE_VARIABLE", "NEVER_COVERED", "SHARED_CALLER", "Options"]
 
 Mode = Literal["enforce", "observe", "off"]
 OnAbandoned = Literal["retry", "refuse"]
@@ -33,7 +33,9 @@ MODE_VARIABLE = "IDEMPOTENCY_MODE"
 SHARED_CALLER = "shared"
 """`caller="shared"`: all callers share one key space, and that is meant."""
 
-_NEVER_COVERED = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
+NEVER_COVERED = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
+"""Methods that change nothing, so that there is nothing to run once (RFC 9110 §9.2.1), and tunnels."""
+
 _UUID = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
 _LARGEST_SECONDS = 10 * 365 * 86400.0
@@ -191,7 +193,7 @@ def _unknown(written: str, name: str, prefix: str, names: Iterable[str], *, uppe
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     if not close:
         return f"{written} is not an option"
-    right = prefix + (close[0].upper() if upper else close[0])
+    right = written[: len(prefix)] + (close[0].upper() if upper else close[0])
     return f"{written} is not an option; did you mean {right}?"
 
 
@@ -301,7 +303,7 @@ def _method_problems(methods: object) -> Iterable[str]:
     if not isinstance(methods, frozenset) or not all(isinstance(m, str) and _TOKEN.fullmatch(m) for m in methods):
         yield f"methods must be a collection of HTTP methods, not {_shown(methods)}"
         return
-    for method in sorted({m.upper() for m in methods} & _NEVER_COVERED):
+    for method in sorted({m.upper() for m in methods} & NEVER_COVERED):
         yield f"methods can't hold {method}: it changes nothing, so there is nothing to run once"
     if not methods:
         yield "methods is empty; use mode='off' to switch the protection off"

@@ -57,12 +57,15 @@ def refusal(runtime: Runtime, options: Options, problem: Problem, attempt: Attem
 
 
 def refused_by_store(
-    runtime: Runtime, attempt: Attempt, error: StoreUnavailable | StoreFull
+    runtime: Runtime, attempt: Attempt, error: StoreUnavailable | StoreFull, *, known: bool
 ) -> Refused | Unprotected:
-    """Nothing is known of this key, so nothing may run, unless the options say that it may."""
+    """Nothing is known of this key, so nothing may run, unless the options say that it may.
+
+    `known` is true where the store told that the work runs or was done, before it failed: then it may not run anyway.
+    """
     code = error.code if isinstance(error, StoreUnavailable) else "StoreFull"
     runtime.tell(EventKind.STORE_FAILED, attempt, reason=_advice(error), dynamo_error_code=code)
-    if attempt.options.on_store_error == "bypass":
+    if attempt.options.on_store_error == "bypass" and not known:
         runtime.tell(EventKind.BYPASSED, attempt, dynamo_error_code=code)
         return Unprotected(((BYPASS_HEADER, "store-unavailable"),))
     return refusal(runtime, attempt.options, Problem(ProblemType.STORE_UNAVAILABLE, retry_after_seconds=1), attempt)
@@ -98,10 +101,16 @@ def certain(error: BaseException) -> bool:
 
 
 def well_timed(attempt: Attempt, step: Step, clock: Clock, offset_before: float) -> Step:
-    """The first answer of the store may show that the claim was written by a wrong clock: rewrite it before it counts."""
-    if not isinstance(step, Execute) or abs(clock.offset_seconds - offset_before) <= clock.margin_seconds / 2:
+    """A claim that was written by a wrong clock, or so slowly that its lease is over, is rewritten before it counts.
+
+    The first answer of the store is what shows the wrong clock.
+    """
+    if not isinstance(step, Execute):
         return step
-    fresh = attempt.claim(step.record, clock.now(), attempt=step.record.attempt, anew=False)
+    now = clock.now()
+    if abs(clock.offset_seconds - offset_before) <= clock.margin_seconds / 2 and now < step.record.expires_at:
+        return step
+    fresh = attempt.claim(step.record, now, attempt=step.record.attempt, anew=False)
     return Swap(step.record, fresh)
 
 

@@ -14,6 +14,7 @@ from idem_middleware.identity import Identity
 from idem_middleware.keys import short_digest
 from idem_middleware.options import Options
 from idem_middleware.stores.base import Store
+from idem_middleware.stores.forks import reset_in_children
 from idem_middleware.upkeep import Upkeep, process_upkeep
 from idem_middleware.waiting import Flights
 
@@ -48,6 +49,7 @@ class Runtime:
         self._log = log or LoggingObserver()
         self._twin: Store | None = None
         self._twin_lock = threading.Lock()
+        reset_in_children(self)
         subscribe = getattr(store, "subscribe", None)
         if subscribe is not None:
             subscribe(self._forward)
@@ -55,7 +57,7 @@ class Runtime:
     @property
     def upkeep(self) -> Upkeep:
         """The process's own, unless another was given."""
-        return self._upkeep or process_upkeep()
+        return process_upkeep() if self._upkeep is None else self._upkeep
 
     @property
     def upkeep_store(self) -> Store:
@@ -65,6 +67,10 @@ class Runtime:
                 if self._twin is None:
                     self._twin = self.store.twin()
         return self._twin
+
+    def after_fork(self) -> None:
+        """The parent may have been opening the twin."""
+        self._twin_lock = threading.Lock()
 
     def attempt(self, identity: Identity) -> Attempt:
         """A fresh try, with an owner token of its own even within one process."""

@@ -41,6 +41,7 @@ class Plan:
     kind: EventKind
     chunks: Sequence[bytes] = ()
     status: int | None = None
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ def plan_completion(response: Response, options: Options, *, inline_bytes: int |
     if len(response.body) > options.max_response_bytes or header_bytes(headers) > MAX_HEADER_BYTES:
         return plan_omission(ProblemType.RESPONSE_NOT_STORED, response.header("location"), options)
     kept, chunks = pack(Response(response.status, headers, response.body), headers, inline_bytes=inline_bytes)
-    return Plan(_completing(kept, options), EventKind.COMPLETED, chunks, response.status)
+    location = response.header("location")
+    return Plan(_completing(kept, options), EventKind.COMPLETED, chunks, response.status, location)
 
 
 def plan_omission(kind: ProblemType, location: str | None, options: Options) -> Plan:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from idem_middleware.body import RequestBody
+from idem_middleware.body import BodyTooLarge, RequestBody
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -34,10 +34,7 @@ class TeeInput(io.RawIOBase):
     were; or `stop` forgets what was kept, and the input is the server's own again.
     """
 
-    def __init__(
-        self, source: Readable, *, length: int | None = None, whole_length: int | None = None,
-        max_bytes: int | None = None,
-    ) -> None:
+    def __init__(self, source: Readable, *, length: int | None = None, whole_length: int | None = None) -> None:
         """`length`: read no further than this, since servers may block there; None where the input has an end.
 
         `whole_length` is what the client declared; a shorter body is an incomplete one.
@@ -45,7 +42,6 @@ class TeeInput(io.RawIOBase):
         self._source = source
         self._left = length
         self._whole_length = whole_length
-        self._max_bytes = max_bytes
         self._kept: RequestBody | None = None
         self._stopped = False
         self._completed = False
@@ -61,7 +57,7 @@ class TeeInput(io.RawIOBase):
         view[: len(chunk)] = chunk
         return len(chunk)
 
-    def complete(self) -> RequestBody:
+    def complete(self, max_bytes: int | None = None) -> RequestBody:
         """The whole body; readers go on where they were.
 
         Raises:
@@ -73,6 +69,8 @@ class TeeInput(io.RawIOBase):
         if not self._completed:
             while chunk := self._from_source(_CHUNK_BYTES):
                 body.write(chunk)
+                if max_bytes is not None and body.size > max_bytes:
+                    raise BodyTooLarge(max_bytes)
             if self._whole_length is not None and body.size < self._whole_length:
                 raise BodyIncomplete("the request's body ended early")
             self._completed = True
@@ -86,15 +84,20 @@ class TeeInput(io.RawIOBase):
         self._stopped = True
         self.forget()
 
+    def close(self) -> None:
+        """Give memory and file back; at the latest, whoever drops this last does it."""
+        self.forget()
+        super().close()
+
     def forget(self) -> None:
-        """Give memory and file back, when the request is over."""
-        if self._kept is not None and not self._completed:
-            self._kept.close()
-            self._kept = None
+        """Give back what was kept, when nobody will ask for it any more."""
+        kept, self._kept, self._reader = self._kept, None, None
+        if kept is not None:
+            kept.close()
 
     def _body(self) -> RequestBody:
         if self._kept is None:
-            self._kept = RequestBody(max_bytes=self._max_bytes)
+            self._kept = RequestBody()
         return self._kept
 
     def _read_some(self, size: int) -> bytes:

@@ -134,46 +134,49 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # head and body leave in one packet
     disable_nagle_algorithm: ClassVar[bool] = True
-    server: ProviderServer
     connection: socket.socket
 
-    def do_GET(self) -> None:  # noqa: N802  # the base class calls it so
+    @property
+    def _provider(self) -> Provider:
+        assert isinstance(self.server, ProviderServer)  # noqa: S101  # it makes no others
+        return self.server.provider
+
+    def do_GET(self) -> None:
         if self.path == "/control":
-            self._send(200, self.server.provider.control())
+            self._send(200, self._provider.control())
         elif self.path == "/charges":
-            self._send(200, [asdict(charge) for charge in self.server.provider.charges(self._account)])
+            self._send(200, [asdict(charge) for charge in self._provider.charges(self._account)])
         else:
             self._send(*_NOT_FOUND)
 
-    def do_PUT(self) -> None:  # noqa: N802
+    def do_PUT(self) -> None:
         changes = self._body()
         if self.path == "/control" and changes.keys() <= {field.name for field in fields(Behaviour)}:
-            self.server.provider.behave(changes)
-            self._send(200, self.server.provider.control())
+            self._provider.behave(changes)
+            self._send(200, self._provider.control())
         else:
             self._send(*_NOT_FOUND)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         order = self._body()
         match self.path.split("/")[1:]:
             case ["charges"]:
                 self._charge(order)
             case ["charges", number, "refund"] if number.isdecimal():
-                self._send(*self.server.provider.refund(self._account, int(number)))
+                self._send(*self._provider.refund(self._account, int(number)))
             case _:
                 self._send(*_NOT_FOUND)
 
     def _charge(self, order: dict[str, Any]) -> None:
-        provider = self.server.provider
-        behaviour = provider.behaviour
-        with provider.queue():
+        behaviour = self._provider.behaviour
+        with self._provider.queue():
             if self._hangs_up_within(behaviour.delay_seconds):
                 self.close_connection = True
                 return
         if behaviour.failing:
             self._send(503, {"error": "out of order"})
             return
-        charge = provider.charge(self._account, order, self.headers.get("Idempotency-Key"), behaviour)
+        charge = self._provider.charge(self._account, order, self.headers.get("Idempotency-Key"), behaviour)
         if self._hangs_up_within(behaviour.answer_delay_seconds):
             self.close_connection = True
             return

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -102,20 +102,16 @@ class Server:
 
     def kill(self) -> None:
         """End it at once, with its workers, as a crash would."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)  # the group was made for this child and bears its pid
-        except ProcessLookupError:
-            pass
         self._child.wait()
 
     def stop(self) -> None:
         """Ask it to stop; if it does not in time, end it."""
         if not self.ended:
             self._child.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._child.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
         self.kill()
         if self._output is not None:
             self._output.close()

@@ -14,19 +14,21 @@ from example_apps.demo.errors import DemoError
 from example_apps.demo.frameworks import FRAMEWORKS
 from example_apps.demo.servers import LOOPBACK, Server, require_free
 from example_apps.demo.story import Scene, play
-from example_apps.demo.table import Board, console, show_record
+from example_apps.demo.table import Board, console, show_notes, show_record
 from idem_middleware import ConfigurationError, DynamoDBStore, StoreUnavailable, store_from_url
 
 __all__ = ["serve", "tell"]
 
 # Short, so that the story need not wait long for the lease of the server that is killed.
-LEASE_SECONDS = 2
+LEASE_SECONDS = 1
 
-_NOTES = """\
-(1) At that moment the provider has not begun with A, and has charged B without having said so yet.
-(2) A request runs once, except that it runs again after a crash (unless on_abandoned="refuse"). Only the provider can
-    know that B was charged. It gets the same derived key with every attempt; here it honours that, in all other steps
-    it is a provider that charges whatever it is sent."""
+_NOTES = (
+    "Each server makes its client for DynamoDB with its first request.",
+    "At that moment the provider has not begun with A, and has charged B without having said so yet.",
+    'A request runs once, except that it runs again after a crash (unless on_abandoned="refuse"). Only the provider can '
+    "know that B was charged. It gets the same derived key with every attempt, and in this step it honours that; in all "
+    "others it is a provider that charges whatever it is sent.",
+)
 
 
 def tell(names: Sequence[str], store_url: str | None) -> int:
@@ -40,19 +42,17 @@ def tell(names: Sequence[str], store_url: str | None) -> int:
     screen = console()
     differences = []
     with ExitStack() as stack:
-        screen.print("starting DynamoDB and the provider ..." if store_url is None else "starting the provider ...")
-        store_url = stack.enter_context(_store(store_url))
+        store_url = stack.enter_context(_store(store_url, screen))
         provider = stack.enter_context(_provider())
         environment = _environment(store_url, provider)
-        _make_table(store_url)
         for name in names:
             differences += _tell_one(screen, name, store_url, provider, environment)
     seconds = time.perf_counter() - began_at
     screen.print()
     for difference in differences:
-        screen.print(f"BROKEN: {difference}", style="red", markup=False)
+        screen.print(f"BROKEN: {difference}", style="red", markup=False, soft_wrap=True)
     if differences:
-        screen.print(f"{len(differences)} steps came out otherwise than promised ({seconds:.1f} s in all).")
+        screen.print(f"Steps that came out otherwise than promised: {len(differences)} ({seconds:.1f} s in all).")
         return 1
     screen.print(f"Every step came out as promised ({seconds:.1f} s in all).")
     return 0
@@ -84,7 +84,7 @@ def _tell_one(
                     differences.append(f"{name}: {step.title}: {played.broken}.")
         if scene.record:
             show_record(screen, scene.record)
-    screen.print(_NOTES, markup=False)
+    show_notes(screen, _NOTES)
     return differences
 
 
@@ -97,9 +97,8 @@ def serve(name: str, store_url: str | None, port: int) -> int:
     """
     require_free(port)
     with ExitStack() as stack:
-        store_url = stack.enter_context(_store(store_url))
+        store_url = stack.enter_context(_store(store_url, console()))
         provider = stack.enter_context(_provider())
-        _make_table(store_url)
         app = stack.enter_context(_app(name, _environment(store_url, provider), "the app", port=port))
         provider.wait()
         app.wait()
@@ -113,11 +112,14 @@ def serve(name: str, store_url: str | None, port: int) -> int:
 
 
 @contextmanager
-def _store(store_url: str | None) -> Iterator[str]:
-    """The URL of a store that can be used: the one given, or that of an embedded DynamoDB."""
+def _store(store_url: str | None, screen: Console) -> Iterator[str]:
+    """The URL of a store with its table: the one given, or that of an embedded DynamoDB."""
     if store_url is not None:
+        screen.print("looking for the table ...")
+        _make_table(store_url)
         yield store_url
         return
+    screen.print("starting an embedded DynamoDB ...")
     # Nothing of the user's AWS configuration is meant for it. Set for ourselves, and so for all children.
     for variable in [variable for variable in os.environ if variable.startswith("AWS_")]:
         del os.environ[variable]
@@ -131,7 +133,9 @@ def _store(store_url: str | None) -> Iterator[str]:
     _no_proxy()
     with Server("the embedded DynamoDB", ["-m", "example_apps.demo.embedded", "--port", "{port}"]) as dynamodb:
         dynamodb.wait()
-        yield f"dynamodb://idempotency_demo?region=us-east-1&endpoint={dynamodb.url}"
+        store_url = f"dynamodb://idempotency_demo?region=us-east-1&endpoint={dynamodb.url}"
+        _make_table(store_url)
+        yield store_url
 
 
 def _provider() -> Server:
@@ -164,7 +168,12 @@ def _no_proxy() -> None:
 
 
 def _make_table(store_url: str) -> None:
-    """Make the table if it is missing."""
+    """Make the table if it is missing.
+
+    Raises:
+        DemoError: the URL or the table can't be used.
+
+    """
     try:
         store = store_from_url(store_url)
         if not isinstance(store, DynamoDBStore):

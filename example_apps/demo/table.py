@@ -16,11 +16,11 @@ from rich.text import Text
 from example_apps.demo.record import Item, meaning
 from example_apps.demo.story import STEPS, Played, Step
 
-__all__ = ["Board", "console", "show_record"]
+__all__ = ["Board", "console", "show_notes", "show_record"]
 
 # What is written to a file or a pipe has no width of its own.
 _WIDTH = 130
-_LONGEST_VALUE = 60
+_LONGEST_VALUE = 48
 
 
 def console() -> Console:
@@ -83,12 +83,12 @@ class Board:
         for number, played in enumerate(self._played, 1):
             step = played.step
             verdict = Text("ok", "green") if played.broken is None else Text("BROKEN", "bold red")
-            charges = f"{played.charges_in_all} ({played.charges:+d})" if played.charges else f"{played.charges_in_all}     "
-            seconds = f"{played.seconds:.2f} s"
-            table.add_row(str(number), step.title, step.promise, played.answered, charges, seconds, verdict)
+            charges = f"{played.charges_in_all} ({played.charges:+d})"
+            texts = (str(number), step.title, step.promise, played.answered, charges, f"{played.seconds:.2f} s")
+            table.add_row(*map(Text, texts), verdict)
         if self._current is not None:
-            number = str(len(self._played) + 1)
-            table.add_row(number, self._current.title, self._current.promise, "", "", "", Spinner("line"))
+            texts = (str(len(self._played) + 1), self._current.title, self._current.promise, "", "", "")
+            table.add_row(*map(Text, texts), Spinner("line"))
         return table
 
 
@@ -102,6 +102,14 @@ def show_record(console: Console, item: Item) -> None:
         [(kind, value)] = item[name].items()
         table.add_row(name, kind, Text(_shown(kind, value)), meaning(name))
     console.print(table)
+
+
+def show_notes(console: Console, notes: Sequence[str]) -> None:
+    """Numbered as the table refers to them."""
+    grid = Table.grid(padding=(0, 1))
+    for number, note in enumerate(notes, 1):
+        grid.add_row(Text(f"({number})"), Text(note))
+    console.print(grid)
 
 
 def _rank(attribute: str) -> tuple[bool, str]:

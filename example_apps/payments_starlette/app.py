@@ -66,22 +66,22 @@ async def list_charges(request: Request) -> Response:
 async def ask_provider(request: Request, method: str, path: str, **order: Any) -> Response:
     """Pass its answer on. A 502 is not kept: the retry of the same request asks again."""
     headers = {"X-Account": request.user.display_name}
-    lease = getattr(request.state, "idempotency", None)
-    if lease is not None:  # None for a GET
-        # The same key in every attempt: should we crash after the provider has charged and before that is recorded,
-        # the provider can tell that our next attempt is no new charge.
+    lease = getattr(request.state, "idempotency", None)  # a GET has none
+    if lease is not None:
+        # The same in every attempt: should we crash after the provider has charged, and before that is recorded, the
+        # provider can tell by it that our next attempt is no new charge.
         headers["Idempotency-Key"] = lease.derive_key("provider")
     try:
         answer = await request.state.provider.request(method, path, json=order or None, headers=headers)
     except httpx.HTTPError:
         return JSONResponse({"error": "the payment provider does not answer"}, 502)
-    if answer.status_code >= 500:
+    if answer.is_server_error:
         return JSONResponse({"error": "the payment provider has failed"}, 502)
     return JSONResponse(answer.json(), answer.status_code)
 
 
 @asynccontextmanager
-async def lifespan(app: Starlette) -> AsyncIterator[dict[str, httpx.AsyncClient]]:
+async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, httpx.AsyncClient]]:
     """One pool of connections to the provider."""
     async with httpx.AsyncClient(base_url=PROVIDER_URL, timeout=10) as provider:
         yield {"provider": provider}

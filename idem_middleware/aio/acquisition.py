@@ -42,13 +42,14 @@ class AsyncAcquisition:
         self._deadline = self._clock.monotonic() + store.deadline_seconds
         self._patient_until = self._clock.monotonic() + attempt.patience_seconds
         self._waiter: _Waiter | None = None
+        self._known = False  # that the work runs, or was done
 
     async def run(self) -> AsyncLease | Replayed | Refused | Unprotected:
         """The lease, or what the client gets instead."""
         try:
             return await self._drive()
         except (StoreUnavailable, StoreFull) as error:
-            return refused_by_store(self._runtime, self._attempt, error)
+            return refused_by_store(self._runtime, self._attempt, error, known=self._known)
         finally:
             if self._waiter is not None:
                 self._waiter.leave()
@@ -64,12 +65,14 @@ class AsyncAcquisition:
                     before = old if old.owner != self._attempt.owner else before
                     step = await self._write(step)
                 case Wait():
+                    self._known = True
                     step = await self._wait(step)
                 case Execute(record) | Adopt(record):
                     claim = Claim(self._runtime, self._attempt.after(record), record)
                     claim.begin(claim_kind(record, before))
                     return AsyncLease(claim, self._store, self._recordings)
                 case Replay(record, kept):
+                    self._known = True
                     return replayed(self._runtime, self._attempt, record, await fetch(self._store, record, kept))
                 case Refuse(problem):
                     return refusal(self._runtime, self._attempt.options, problem, self._attempt)
@@ -92,7 +95,7 @@ class AsyncAcquisition:
                 result = await self._store.swap(step.old, step.new, self._deadline)
         except BaseException as error:  # a cancellation, too: what was asked for may be written all the same
             if not certain(error):
-                undo_later(self._runtime, self._attempt)
+                undo_later(self._runtime, self._attempt, None if isinstance(step, Create) else step.old)
             raise
         judged = judge(self._attempt, step.new, result, self._clock.now())
         return well_timed(self._attempt, judged, self._clock, offset)

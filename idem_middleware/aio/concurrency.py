@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -43,11 +43,15 @@ class Recordings:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result; a cancellation comes out, and the work goes on."""
+    async def shielded(self, work: Coroutine[Any, Any, T], *, cancelled: Callable[[], None]) -> T:
+        """The result; a cancellation comes out, and the work goes on.
+
+        `cancelled` is called if the work itself was cancelled, perhaps before it began: the loop goes down.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        task.add_done_callback(lambda done: cancelled() if done.cancelled() else None)
         return await asyncio.shield(task)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
@@ -67,8 +71,8 @@ class Recordings:
 
 async def in_thread(function: Callable[[float], bool], timeout_seconds: float) -> bool:
     """A blocking wait, off the loop, on a thread of its own since all others may be busy."""
-    began_at = time.monotonic()
-    result: asyncio.Future[bool] = asyncio.get_running_loop().run_in_executor(
-        None, lambda: function(max(0.0, timeout_seconds - (time.monotonic() - began_at)))
-    )
-    return await result
+    thread = ThreadPoolExecutor(1, thread_name_prefix="idempotency-drain")
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, function, timeout_seconds)
+    finally:
+        thread.shutdown(wait=False)

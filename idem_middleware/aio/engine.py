@@ -76,11 +76,13 @@ class AsyncEngine(BaseEngine):
             return await handler(None)
         if isinstance(admission, Refused):
             return admission.response
+        outcome: AsyncLease | Replayed | Refused | Unprotected
         try:
             caller = await self.caller(admission, request.native)
         except CallerUnknown:
-            return self.refuse(Problem(ProblemType.CALLER_UNKNOWN), admission.options).response
-        outcome = await self.acquire(request, admission, caller)
+            outcome = self.refuse_caller(admission)
+        else:
+            outcome = await self.acquire(request, admission, caller)
         match outcome:
             case Replayed(response) | Refused(_, response):
                 return response
@@ -94,8 +96,10 @@ class AsyncEngine(BaseEngine):
             case _:
                 assert_never(outcome)
 
-    async def run_once(self, key: str, payload: object, function: Callable[[AsyncLease], Awaitable[T]]) -> T:
+    async def run_once(self, key: str, payload: object, function: Callable[[AsyncLease | None], Awaitable[T]]) -> T:
         """As `Engine.run_once`."""
+        if self.options.mode == "off":
+            return await function(None)
         outcome = await self.claim(function_identity(key, payload, self.options))
         match outcome:
             case Replayed(response):
@@ -103,15 +107,19 @@ class AsyncEngine(BaseEngine):
             case Refused(problem, _):
                 raise RequestRefused(problem)
             case Unprotected():
-                raise RequestRefused(Problem(ProblemType.STORE_UNAVAILABLE))
+                return await function(None)
             case AsyncLease():
                 result = await _guarded(outcome, function)
+                if outcome.settled:
+                    return result
                 try:
                     body = json.dumps(result).encode()
-                except (TypeError, ValueError):
+                except Exception:
                     await outcome.omit()
                     raise
-                await outcome.complete(Response(200, (), body))
+                settled = await outcome.complete(Response(200, (), body))
+                if isinstance(settled, Superseded) and settled.response is not None:
+                    return json.loads(settled.response.body)  # type: ignore[no-any-return]
                 return result
             case _:
                 assert_never(outcome)
@@ -122,7 +130,7 @@ class AsyncEngine(BaseEngine):
         return await in_thread(self.drain, timeout_seconds) and done
 
 
-async def _guarded(lease: AsyncLease, function: Callable[[AsyncLease], Awaitable[T]]) -> T:
+async def _guarded(lease: AsyncLease, function: Callable[[AsyncLease | None], Awaitable[T]]) -> T:
     """What it raises settles the lease and comes out unchanged."""
     try:
         return await function(lease)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from idem_middleware.aio.concurrency import Recordings
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.bodies import unpack
@@ -37,11 +35,11 @@ class AsyncLease(BaseLease):
 
     async def settle(self, response: Response, *, from_view: bool = True) -> Settled:
         """As `Lease.settle`."""
-        return await self._carry_out(self._plan_answer(response, from_view=from_view))
+        return Recorded() if self.settled else await self._carry_out(self._plan_answer(response, from_view=from_view))
 
     async def settle_exception(self) -> Settled:
         """As `Lease.settle_exception`."""
-        return await self._carry_out(self._plan_exception())
+        return Recorded() if self.settled else await self._carry_out(self._plan_exception())
 
     async def complete(self, response: Response) -> Settled:
         """As `Lease.complete`."""
@@ -49,21 +47,22 @@ class AsyncLease(BaseLease):
 
     async def omit(self, location: str | None = None) -> Settled:
         """As `Lease.omit`."""
-        return await self._carry_out(self._plan_omission(location))
+        return Recorded() if self.settled else await self._carry_out(self._plan_omission(location))
 
     async def fail(self) -> Settled:
         """As `Lease.fail`."""
         return await self._carry_out(self._plan_failure())
 
     async def _carry_out(self, plan: Plan) -> Settled:
-        return await self._recordings.shielded(self._record(plan))
+        claim = self._claim
+        if not claim.decide():
+            raise LeaseLost("this lease is settled already")
+        return await self._recordings.shielded(self._record(plan), cancelled=lambda: claim.interrupted(plan))
 
     async def _record(self, plan: Plan) -> Settled:
         claim = self._claim
         try:
             async with claim.lock.held_async():
-                if claim.settled:
-                    raise LeaseLost("this lease is settled already")
                 try:
                     step = await carry_out(claim, self._store, plan)
                 except StoreUnavailable as error:
@@ -80,7 +79,7 @@ class AsyncLease(BaseLease):
                     claim.written(plan)
                     return Recorded()
                 claim.lost(plan)
-        except asyncio.CancelledError:
+        except BaseException:
             claim.interrupted(plan)  # the loop goes down; the upkeep's threads finish it
             raise
         return await self._superseded(step)

@@ -41,13 +41,14 @@ class Acquisition:
         self._deadline = self._clock.monotonic() + self._store.deadline_seconds
         self._patient_until = self._clock.monotonic() + attempt.patience_seconds
         self._waiter: _Waiter | None = None
+        self._known = False  # that the work runs, or was done
 
     def run(self) -> Lease | Replayed | Refused | Unprotected:
         """The lease, or what the client gets instead."""
         try:
             return self._drive()
         except (StoreUnavailable, StoreFull) as error:
-            return refused_by_store(self._runtime, self._attempt, error)
+            return refused_by_store(self._runtime, self._attempt, error, known=self._known)
         finally:
             if self._waiter is not None:
                 self._waiter.leave()
@@ -63,12 +64,14 @@ class Acquisition:
                     before = old if old.owner != self._attempt.owner else before
                     step = self._write(step)
                 case Wait():
+                    self._known = True
                     step = self._wait(step)
                 case Execute(record) | Adopt(record):
                     claim = Claim(self._runtime, self._attempt.after(record), record)
                     claim.begin(claim_kind(record, before))
                     return Lease(claim)
                 case Replay(record, kept):
+                    self._known = True
                     return replayed(self._runtime, self._attempt, record, fetch(self._store, record, kept))
                 case Refuse(problem):
                     return refusal(self._runtime, self._attempt.options, problem, self._attempt)
@@ -91,7 +94,7 @@ class Acquisition:
                 result = self._store.swap(step.old, step.new, self._deadline)
         except BaseException as error:
             if not certain(error):
-                undo_later(self._runtime, self._attempt)
+                undo_later(self._runtime, self._attempt, None if isinstance(step, Create) else step.old)
             raise
         judged = judge(self._attempt, step.new, result, self._clock.now())
         return well_timed(self._attempt, judged, self._clock, offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from idem_middleware.blocking.acquisition import Acquisition
@@ -30,10 +31,10 @@ class Engine(BaseEngine):
     `store` is a store or its URL (`dynamodb://TABLE?region=…`, `memory://`).
     """
 
-    @property
+    @cached_property
     def asynchronous(self) -> AsyncEngine:
         """The same engine, for callers on an event loop."""
-        from idem_middleware.aio.engine import AsyncEngine
+        from idem_middleware.aio.engine import AsyncEngine  # noqa: PLC0415 - asyncio, only where it is used
 
         return AsyncEngine(self.store, self.options, runtime=self.runtime)
 
@@ -67,11 +68,13 @@ class Engine(BaseEngine):
             return handler(None)
         if isinstance(admission, Refused):
             return admission.response
+        outcome: Lease | Replayed | Refused | Unprotected
         try:
             caller = self.caller(admission, request.native)
         except CallerUnknown:
-            return self.refuse(Problem(ProblemType.CALLER_UNKNOWN), admission.options).response
-        outcome = self.acquire(request, admission, caller)
+            outcome = self.refuse_caller(admission)
+        else:
+            outcome = self.acquire(request, admission, caller)
         match outcome:
             case Replayed(response) | Refused(_, response):
                 return response
@@ -85,8 +88,10 @@ class Engine(BaseEngine):
             case _:
                 assert_never(outcome)
 
-    def run_once(self, key: str, payload: object, function: Callable[[Lease], T]) -> T:
+    def run_once(self, key: str, payload: object, function: Callable[[Lease | None], T]) -> T:
         """Run a function once for this key: work that does not come by HTTP.
+
+        The function gets its lease, or None where it runs unprotected (by `mode`, or by `on_store_error="bypass"`).
 
         What it gives must be JSON; a repeated call gets it read back from JSON. `payload` is what makes two calls the
         same: the same key with another payload is refused.
@@ -95,6 +100,8 @@ class Engine(BaseEngine):
             RequestRefused: it is running elsewhere, its outcome is unknown, the key was used for something else, …
             KeyInvalid: the key is not 1 to 255 printable ASCII characters.
         """
+        if self.options.mode == "off":
+            return function(None)
         outcome = self.claim(function_identity(key, payload, self.options))
         match outcome:
             case Replayed(response):
@@ -102,21 +109,25 @@ class Engine(BaseEngine):
             case Refused(problem, _):
                 raise RequestRefused(problem)
             case Unprotected():
-                raise RequestRefused(Problem(ProblemType.STORE_UNAVAILABLE))
+                return function(None)
             case Lease():
                 result = _guarded(outcome, function)
+                if outcome.settled:
+                    return result
                 try:
                     body = json.dumps(result).encode()
-                except (TypeError, ValueError):
+                except Exception:
                     outcome.omit()  # it has run, so it must not run again
                     raise
-                outcome.complete(Response(200, (), body))
+                settled = outcome.complete(Response(200, (), body))
+                if isinstance(settled, Superseded) and settled.response is not None:
+                    return json.loads(settled.response.body)  # type: ignore[no-any-return]
                 return result
             case _:
                 assert_never(outcome)
 
 
-def _guarded(lease: Lease, function: Callable[[Lease], T]) -> T:
+def _guarded(lease: Lease, function: Callable[[Lease | None], T]) -> T:
     """What it raises settles the lease and comes out unchanged."""
     try:
         return function(lease)

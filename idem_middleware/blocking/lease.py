@@ -16,18 +16,21 @@ __all__ = ["Lease", "fetch"]
 
 
 class Lease(BaseLease):
-    """The right to run one piece of work, until it is settled."""
+    """The right to run one piece of work, until it is settled.
+
+    A handler may settle it itself: what is settled stays so, and `settle`, `settle_exception` and `omit` do nothing more.
+    """
 
     def settle(self, response: Response, *, from_view: bool = True) -> Settled:
         """The handler answered. By the rules of the options the answer is kept, or the next try runs again.
 
         `from_view` is False for what the framework answered before the handler ran.
         """
-        return self._carry_out(self._plan_answer(response, from_view=from_view))
+        return Recorded() if self.settled else self._carry_out(self._plan_answer(response, from_view=from_view))
 
     def settle_exception(self) -> Settled:
         """The handler raised."""
-        return self._carry_out(self._plan_exception())
+        return Recorded() if self.settled else self._carry_out(self._plan_exception())
 
     def complete(self, response: Response) -> Settled:
         """Keep this answer, whatever its status."""
@@ -35,7 +38,7 @@ class Lease(BaseLease):
 
     def omit(self, location: str | None = None) -> Settled:
         """The work is done, and its answer can't be kept: too large, or torn by a client that left."""
-        return self._carry_out(self._plan_omission(location))
+        return Recorded() if self.settled else self._carry_out(self._plan_omission(location))
 
     def fail(self) -> Settled:
         """Nothing was done: the next try runs."""
@@ -43,25 +46,29 @@ class Lease(BaseLease):
 
     def _carry_out(self, plan: Plan) -> Settled:
         claim, store = self._claim, self._claim.runtime.store
-        with claim.lock.held():
-            if claim.settled:
-                raise LeaseLost("this lease is settled already")
-            try:
-                step = carry_out(claim, store, plan)
-            except StoreUnavailable as error:
-                smaller = claim.not_written(plan, error)
-                if smaller is None:
-                    return Unrecorded()
-                plan = smaller
+        if not claim.decide():
+            raise LeaseLost("this lease is settled already")
+        try:
+            with claim.lock.held():
                 try:
                     step = carry_out(claim, store, plan)
-                except StoreUnavailable as again:
-                    claim.not_written(plan, again)
-                    return Unrecorded()
-            if isinstance(step, Execute):
-                claim.written(plan)
-                return Recorded()
-            claim.lost(plan)
+                except StoreUnavailable as error:
+                    smaller = claim.not_written(plan, error)
+                    if smaller is None:
+                        return Unrecorded()
+                    plan = smaller
+                    try:
+                        step = carry_out(claim, store, plan)
+                    except StoreUnavailable as again:
+                        claim.not_written(plan, again)
+                        return Unrecorded()
+                if isinstance(step, Execute):
+                    claim.written(plan)
+                    return Recorded()
+                claim.lost(plan)
+        except BaseException:
+            claim.interrupted(plan)  # a signal or a time-out, in the middle of it; the upkeep finishes it
+            raise
         return self._superseded(store, step)
 
     def _superseded(self, store: Store, step: Step) -> Superseded:

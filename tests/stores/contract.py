@@ -142,7 +142,13 @@ class StoreContract:
 
     @pytest.mark.parametrize(
         "difference",
-        [{"version": 2}, {"version": 0}, {"owner": "somebody"}, {"status": Status.FAILED}, {"status": Status.COMPLETED}],
+        [
+            {"version": 2},
+            {"version": 0},
+            {"owner": "somebody"},
+            {"status": Status.FAILED},
+            {"status": Status.COMPLETED},
+        ],
         ids=str,
     )
     def test_a_swap_from_anything_else_finds_what_stands_there(
@@ -281,7 +287,9 @@ class ChunkedStoreContract(StoreContract):
     def test_a_full_record_fits(self, store: Store, pk: str) -> None:
         """Headers beyond the inline size are still written: the answer matters more than the price."""
         headers = tuple((f"x-{number}", "v" * 1000) for number in range(60))
-        record = after(pending(pk), status=Status.COMPLETED, response=KeptResponse(status=200, headers=headers, body=b""))
+        record = after(
+            pending(pk), status=Status.COMPLETED, response=KeptResponse(status=200, headers=headers, body=b"")
+        )
         store.create(pending(pk), soon(store))
         assert store.swap(pending(pk), record, soon(store)) == Written()
         assert store.load(pk, soon(store)) == Found(record)

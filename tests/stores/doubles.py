@@ -152,7 +152,9 @@ class LostReplies:
         return outcome
 
 
-def scripted_store(time: ManualTime, *steps: Step, **settings: Any) -> tuple[DynamoDBStore, ScriptedClient, list[Event]]:
+def scripted_store(
+    time: ManualTime, *steps: Step, **settings: Any
+) -> tuple[DynamoDBStore, ScriptedClient, list[Event]]:
     """A store on a scripted client, without jitter, and the events that it tells of."""
     client = ScriptedClient(*steps)
     settings.setdefault("random", lambda: 1.0)

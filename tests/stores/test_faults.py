@@ -75,7 +75,9 @@ def test_a_lost_or_broken_answer_is_retried(exc: Exception) -> None:
     assert classify(exc) == Fault(Kind.RETRY, type(exc).__name__)
 
 
-@pytest.mark.parametrize(("status", "kind"), [(500, Kind.RETRY), (503, Kind.RETRY), (429, Kind.RETRY), (400, Kind.FATAL)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, Kind.RETRY), (503, Kind.RETRY), (429, Kind.RETRY), (400, Kind.FATAL)]
+)
 @pytest.mark.parametrize("code", ["NeverHeardOf", "503", ""])
 def test_an_unknown_code_is_judged_by_its_status(code: str, status: int, kind: Kind) -> None:
     """Proxies and newer versions of the service have codes of their own."""
@@ -166,7 +168,11 @@ def test_what_is_not_botos_is_no_fault(exc: BaseException) -> None:
 
 def test_messages_repeat_nothing_that_was_sent() -> None:
     """A signature error quotes the request, headers and all."""
-    for exc in (error("InvalidSignatureException", "canonical: AKIASECRET"), error("Odd", "AKIASECRET"), error("ValidationException", "AKIASECRET")):
+    for exc in (
+        error("InvalidSignatureException", "canonical: AKIASECRET"),
+        error("Odd", "AKIASECRET"),
+        error("ValidationException", "AKIASECRET"),
+    ):
         fault = classify(exc)
         assert fault is not None
         assert "AKIASECRET" not in str(error_for(fault, "keys", "put_item"))

@@ -316,7 +316,9 @@ class TestPoisonedAnswers:
         assert answer_of(in_answer(SMALL_ANSWER, headers)) is None
 
     @pytest.mark.parametrize(
-        "headers", [[{"S": "x-a"}], [{"S": "x-a"}, {"N": "1"}], ["x-a", "b"], [["x-a", "b"]], {"x-a": "b"}, None], ids=str
+        "headers",
+        [[{"S": "x-a"}], [{"S": "x-a"}, {"N": "1"}], ["x-a", "b"], [["x-a", "b"]], {"x-a": "b"}, None],
+        ids=str,
     )
     def test_headers_in_another_form_are_not_stored(self, headers: object) -> None:
         """An even number of texts, and nothing else."""
@@ -336,7 +338,9 @@ class TestPoisonedAnswers:
     @pytest.mark.parametrize("location", [{"S": "/a\r\nset-cookie: b"}, {"N": "1"}, {"S": "\u2603"}], ids=str)
     def test_a_location_that_is_no_header_value_is_not_given(self, location: dict[str, str]) -> None:
         """It would be one in the refusal."""
-        item = item_of(after(pending(PK), status=Status.COMPLETED, response=OmittedResponse(reason="response-not-stored")))
+        item = item_of(
+            after(pending(PK), status=Status.COMPLETED, response=OmittedResponse(reason="response-not-stored"))
+        )
         item["response"]["M"]["omitted"]["M"]["location"] = location
         assert record_of(item, PK).response is None
 

@@ -53,9 +53,7 @@ def test_a_swap_is_conditioned_on_version_owner_and_status() -> None:
     """One conditional UpdateItem, whose failure brings the old item along."""
     request = swap_request("keys", CLAIM, DONE)
     assert request["Key"] == {"pk": {"S": PK}}
-    assert (
-        request["ConditionExpression"] == "#version = :old_version AND #owner = :old_owner AND #status = :old_status"
-    )
+    assert request["ConditionExpression"] == "#version = :old_version AND #owner = :old_owner AND #status = :old_status"
     assert request["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD"
     values = request["ExpressionAttributeValues"]
     assert (values[":old_version"], values[":old_owner"], values[":old_status"]) == (
@@ -157,6 +155,10 @@ def test_a_batch_has_one_to_a_hundred_keys() -> None:
 def test_chunks_have_keys_of_their_own() -> None:
     """Of the claim's key, the attempt and the number: no two pieces share one, and none is a record's."""
     other: Record = pending(PK, owner="other")
-    keys = [put_chunk_request("keys", owner, number, b"")["Item"]["pk"]["S"] for owner in (CLAIM, other) for number in (0, 1)]
+    keys = [
+        put_chunk_request("keys", owner, number, b"")["Item"]["pk"]["S"]
+        for owner in (CLAIM, other)
+        for number in (0, 1)
+    ]
     assert len({PK, *keys}) == 5
     assert all(key.startswith(PK + "#") for key in keys)

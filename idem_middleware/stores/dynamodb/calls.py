@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ __all__ = ["Answer", "Calls", "ConditionFailed", "SkewWatch", "key_digest"]
 # AWS Architecture Blog, "Exponential Backoff And Jitter": full jitter finishes soonest under contention.
 _BASE_SECONDS = 0.05
 _CAP_SECONDS = 1.0
+_IMF_FIXDATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")  # RFC 9110 §5.6.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class SkewWatch:
             return
         headers = metadata.get("HTTPHeaders")
         date = headers.get("date") if isinstance(headers, Mapping) else None
-        if not isinstance(date, str):
-            return
+        if not isinstance(date, str) or not _IMF_FIXDATE.fullmatch(date):
+            return  # a proxy's invention
         self._clock.observe(date, round_trip_seconds)
         offset = self._clock.offset_seconds
         if abs(offset) > self._clock.margin_seconds:

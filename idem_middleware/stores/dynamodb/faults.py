@@ -116,7 +116,13 @@ _TRANSPORT = frozenset(
         "ChecksumError",
     }
 )
-_KEY_SCHEMA_WORDS = ("does not match the schema", "Missing the key", "Type mismatch for key", "Missing the key element")
+_KEY_SCHEMA_WORDS = (
+    "does not match the schema",
+    "Missing the key",
+    "Type mismatch for key",
+    "required keys was not given",  # the last two are DynamoDB Local's
+    "number of conditions on the keys",
+)
 _TOO_LARGE_WORDS = ("Item size",)
 
 

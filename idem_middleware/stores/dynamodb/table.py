@@ -24,6 +24,7 @@ ACTIONS = ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:GetItem", "dynam
 _KEY, _TTL = "pk", "ttl"
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 10.0  # for one call of an operator's; nobody's request waits meanwhile
+_USABLE = ("ACTIVE", "UPDATING")  # both take reads and writes
 _NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")  # Developer Guide, "Naming rules"
 _ARN = re.compile(r"arn:[a-z0-9-]+:dynamodb:[a-z0-9-]+:\d{12}:table/[A-Za-z0-9_.-]{3,255}")
 _PROBE = "idem-middleware-check"
@@ -69,7 +70,7 @@ def create_table(
     description = admin.description()
     if description is None:
         admin.create(billing)
-    description = admin.wait_until_active(wait_seconds)
+    description = admin.wait_until_active(description, wait_seconds)
     _raise(table, _key_problems(description))
     if ttl:
         _raise(table, admin.enable_ttl())
@@ -134,16 +135,16 @@ class _Admin:
             if exc.code != "ResourceInUseException":  # somebody else was quicker, or our first try was applied
                 raise
 
-    def wait_until_active(self, wait_seconds: float) -> Mapping[str, Any]:
-        """Look again until the table is active."""
-        status = "absent"
-        for _ in range(1 + ceil(wait_seconds / _POLL_SECONDS)):
-            description = self.description()
-            if description is not None:
-                status = str(description.get("TableStatus"))
-                if status in ("ACTIVE", "UPDATING"):  # both take reads and writes
-                    return description
+    def wait_until_active(self, description: Mapping[str, Any] | None, wait_seconds: float) -> Mapping[str, Any]:
+        """Look again until the table is active; `description` is what was seen of it last."""
+        for _ in range(ceil(wait_seconds / _POLL_SECONDS)):
+            if description is not None and description.get("TableStatus") in _USABLE:
+                return description
             self._sleep(_POLL_SECONDS)
+            description = self.description()
+        if description is not None and description.get("TableStatus") in _USABLE:
+            return description
+        status = "absent" if description is None else str(description.get("TableStatus"))
         raise StoreUnavailable(
             f"DynamoDB table {self._table!r} is {status} after {wait_seconds:g} s; it may need longer", code=status
         )
@@ -159,10 +160,16 @@ class _Admin:
         status, attribute = self.ttl()
         if status in ("ENABLED", "ENABLING"):
             return _ttl_problems(status, attribute)
-        self._call(
-            "update_time_to_live",
-            {"TableName": self._table, "TimeToLiveSpecification": {"Enabled": True, "AttributeName": _TTL}},
-        )
+        try:
+            self._call(
+                "update_time_to_live",
+                {"TableName": self._table, "TimeToLiveSpecification": {"Enabled": True, "AttributeName": _TTL}},
+            )
+        except StoreUnavailable:
+            status, attribute = self.ttl()
+            if status not in ("ENABLED", "ENABLING"):
+                raise
+            return _ttl_problems(status, attribute)  # somebody else was quicker, or our first try was applied
         return ()
 
     def problems(self, *, ttl: bool) -> Iterator[str]:
@@ -172,8 +179,11 @@ class _Admin:
             if description is None:
                 yield "there is no such table in this account and region: create it, or correct its name"
                 return
-            yield from _key_problems(description)
-            if description.get("TableStatus") not in ("ACTIVE", "UPDATING"):
+            wrong_key = list(_key_problems(description))
+            if wrong_key:
+                yield from wrong_key  # of another table; the rest would be about that one
+                return
+            if description.get("TableStatus") not in _USABLE:
                 yield f"it is {description.get('TableStatus')}, not ACTIVE"
         except StoreMisconfigured as exc:
             yield str(exc)

@@ -1,0 +1,296 @@
+"""The client of boto3: when it is made, how it is set, and what forks and threads do to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from idem_middleware.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable
+from idem_middleware.stores import DynamoDBStore
+from idem_middleware.stores.base import Gone
+from idem_middleware.stores.dynamodb.client import LazyClient, pinned_config
+from tests.stores.doubles import ScriptedClient, answer, soon
+from tests.stores.servers import black_hole, stub_server
+from tests.support.processes import ROOT
+
+REGION = "eu-central-1"
+
+
+def run_python(script: str, *args: str) -> str:
+    """Run a script in an interpreter of its own; its output."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *args],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    return done.stdout.strip()
+
+
+def test_boto3_is_not_imported_before_the_first_call() -> None:
+    """Importing it takes a tenth of a second and more, which a service on another store need not pay."""
+    script = """
+        import sys
+        from idem_middleware.stores import DynamoDBStore, MemoryStore, store_from_url
+        store = DynamoDBStore()
+        store.twin()
+        print([name for name in ("boto3", "botocore") if name in sys.modules])
+    """
+    assert run_python(script) == "[]"
+
+
+def test_its_settings_fit_into_a_requests_time() -> None:
+    """botocore waits for a minute and more by default (boto3#2045); ours fail within the deadline, and never retry."""
+    config = pinned_config(None, 50)
+    assert config.connect_timeout + config.read_timeout <= DynamoDBStore.__init__.__kwdefaults__["deadline_seconds"]
+    assert config.retries == {"mode": "standard", "total_max_attempts": 1}
+    assert config.max_pool_connections == 50
+    assert config.tcp_keepalive is True
+
+
+def test_two_tries_fit_into_the_deadline_where_the_reply_was_lost() -> None:
+    """The second try is the one that finds out whether the first was applied."""
+    store = DynamoDBStore()
+    longest_first_pause = 0.05
+    assert 2 * pinned_config(None, 1).read_timeout + longest_first_pause < store.deadline_seconds
+
+
+def test_a_users_settings_win_over_ours() -> None:
+    """Setting by setting."""
+    config = pinned_config(Config(read_timeout=9, proxies={"http": "http://proxy"}), 50)
+    assert config.read_timeout == 9
+    assert config.proxies == {"http": "http://proxy"}
+    assert config.connect_timeout < 2
+
+
+def test_the_client_has_the_settings(caplog: pytest.LogCaptureFixture) -> None:
+    """Region, endpoint, pool: what was asked for is what it is made with."""
+    store = DynamoDBStore(region=REGION, endpoint="http://127.0.0.1:8000", max_pool_connections=7)
+    client = store._client.get()
+    assert client.meta.region_name == REGION
+    assert client.meta.endpoint_url == "http://127.0.0.1:8000"
+    assert client.meta.config.max_pool_connections == 7
+
+
+def test_the_client_is_made_once() -> None:
+    """Every call takes the same one."""
+    lazy = LazyClient("keys", region=REGION)
+    assert lazy.get() is lazy.get()
+
+
+def test_a_users_session_makes_the_client() -> None:
+    """With its region and its credentials."""
+    session = boto3.Session(region_name="ap-south-1")
+    assert DynamoDBStore(session=session)._client.get().meta.region_name == "ap-south-1"
+
+
+def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is assumed: a store in the wrong region would find no keys, and run everything again."""
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    store = DynamoDBStore("my-keys")
+    with pytest.raises(StoreMisconfigured, match=r"my-keys.*region=") as raised:
+        store.load("pk", soon(store))
+    assert raised.value.code == "NoRegionError"
+    assert raised.value.__cause__ is not None
+
+
+def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator's matter, not an outage."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    store = DynamoDBStore(region=REGION, endpoint="http://127.0.0.1:9")
+    with pytest.raises(StoreMisconfigured, match="no AWS credentials"):
+        store.load("pk", soon(store))
+
+
+def test_settings_that_would_have_no_effect_are_refused() -> None:
+    """A client that is given is used as it is, so a region beside it is a mistake."""
+    with pytest.raises(ConfigurationError) as raised:
+        DynamoDBStore(client=ScriptedClient(), region=REGION, endpoint="http://127.0.0.1:8000")
+    assert len(raised.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"table": "x"},
+        {"table": "with space"},
+        {"endpoint": "127.0.0.1:8000"},
+        {"endpoint": "http://127.0.0.1:port"},
+        {"endpoint": "ftp://127.0.0.1"},
+        {"deadline_seconds": 0},
+        {"max_pool_connections": 0},
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_refused_at_once(settings: dict[str, Any]) -> None:
+    """Not with the first request."""
+    with pytest.raises(ConfigurationError):
+        DynamoDBStore(**settings)
+
+
+def test_all_wrong_settings_come_in_one_error() -> None:
+    """Nobody wants to find them one by one."""
+    with pytest.raises(ConfigurationError) as raised:
+        DynamoDBStore("x", endpoint="nowhere", deadline_seconds=-1, max_pool_connections=0)
+    assert len(raised.value.problems) == 4
+
+
+def test_a_table_may_be_named_by_its_arn() -> None:
+    """As DynamoDB allows for tables of other accounts."""
+    arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/keys"
+    assert DynamoDBStore(arn).table == arn
+
+
+@pytest.mark.parametrize(
+    ("config", "is_warned_of"),
+    [
+        (Config(), True),
+        (Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 3}), True),
+        (Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}), False),
+    ],
+    ids=["defaults", "retries", "pinned"],
+)
+def test_a_slow_client_of_the_users_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+    config: Config,
+    is_warned_of: bool,  # noqa: FBT001
+) -> None:
+    """It is left alone (botocore#1768), but it can hold a request for minutes."""
+    client = boto3.client("dynamodb", region_name=REGION, config=config)
+    with caplog.at_level(logging.WARNING, logger="idem_middleware"):
+        assert DynamoDBStore(client=client)._client.get() is client
+    assert ("shorter timeouts" in caplog.text) is is_warned_of
+
+
+def test_a_twin_has_a_client_of_its_own() -> None:
+    """The renewer's connections can't be used up by requests."""
+    store = DynamoDBStore(region=REGION)
+    twin = store.twin()
+    assert twin._client.get() is not store._client.get()
+    assert twin._client.get().meta.config.max_pool_connections < 50
+    assert (twin.table, twin.clock) == (store.table, store.clock)
+
+
+def test_a_twin_shares_a_client_that_was_given() -> None:
+    """Only who made it could make another."""
+    store = DynamoDBStore(client=ScriptedClient())
+    assert store.twin()._client.get() is store._client.get()
+
+
+def test_a_twin_tells_the_same_observers() -> None:
+    """Also those that came later."""
+    client = ScriptedClient(answer(date=4_100_000_000))
+    store = DynamoDBStore(client=client)
+    twin = store.twin()
+    events: list[object] = []
+    store.subscribe(events.append)
+    twin.load("pk", soon(twin))
+    assert len(events) == 1
+
+
+class TestThreads:
+    """Many threads on one store."""
+
+    def test_fifty_threads_may_make_the_first_call_at_once(self) -> None:
+        """boto3's default session breaks there (boto3#1592); ours is made once, under a lock."""
+        with stub_server() as server, ThreadPoolExecutor(50) as threads:
+            store = DynamoDBStore(region=REGION, endpoint=server.url)
+            together = Barrier(50)
+
+            def first_call() -> tuple[bool, int]:
+                together.wait(timeout=30)
+                outcome = store.load("pk", soon(store))
+                return isinstance(outcome, Gone), id(store._client.get())
+
+            outcomes = [future.result() for future in [threads.submit(first_call) for _ in range(50)]]
+        assert outcomes == [(True, outcomes[0][1])] * 50
+
+    def test_forty_threads_keep_forty_connections(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A pool of ten reconnects with every call (botocore#619); ours has room for all, and none is thrown away."""
+        with stub_server(gather=40) as server, ThreadPoolExecutor(40) as threads:
+            store = DynamoDBStore(region=REGION, endpoint=server.url, client_config=Config(read_timeout=30))
+            store._client.get()
+
+            def steady_load() -> None:
+                for _ in range(10):
+                    store.load("pk", soon(store))
+
+            for future in [threads.submit(steady_load) for _ in range(40)]:
+                future.result()
+            connections = server.connections
+        assert connections == 40
+        assert "pool is full" not in caplog.text
+
+    def test_an_event_loop_gets_as_many_threads_as_connections(self) -> None:
+        """More would only throw connections away."""
+        store = DynamoDBStore(max_pool_connections=7)
+        assert store.to_async()._max_workers == 7  # type: ignore[attr-defined]
+
+
+def test_a_black_hole_is_given_up() -> None:
+    """An endpoint that takes connections and never answers costs the deadline, no more."""
+    quick = Config(connect_timeout=0.1, read_timeout=0.1)
+    with black_hole() as url:
+        store = DynamoDBStore(region=REGION, endpoint=url, client_config=quick)
+        with pytest.raises(StoreUnavailable, match="ReadTimeoutError") as raised:
+            store.load("pk", store.clock.monotonic() + 0.3)
+    assert raised.value.code == "ReadTimeoutError"
+    assert raised.value.__cause__ is not None
+
+
+def test_a_closed_port_is_given_up() -> None:
+    """The same where nobody listens."""
+    with black_hole() as url:
+        pass
+    store = DynamoDBStore(region=REGION, endpoint=url, sleep=lambda _: None)
+    with pytest.raises(StoreUnavailable, match="EndpointConnectionError"):
+        store.load("pk", store.clock.monotonic() + 0.3)
+
+
+FORK = """
+    import os, sys
+    from idem_middleware.stores import DynamoDBStore
+    from idem_middleware.stores.base import Gone
+
+    store = DynamoDBStore(region="eu-central-1", endpoint=sys.argv[1])
+    asynchronous = store.to_async()
+
+    def works():
+        import asyncio
+        direct = store.load("pk", store.clock.monotonic() + 30)
+        return (direct, asyncio.run(asynchronous.load("pk", store.clock.monotonic() + 30))) == (Gone(), Gone())
+
+    assert works()
+    before = store._client.get()
+    held = store._client._lock
+    held.acquire()                       # as if another thread were making a client at this moment
+    child = os.fork()
+    if child == 0:
+        is_new = store._client.get() is not before
+        os._exit(0 if is_new and works() else 1)
+    held.release()
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), works(), store._client.get() is before)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_connects_for_itself() -> None:
+    """Pre-forking servers make children at any moment; these share no connection, thread or lock with their parent."""
+    with stub_server() as server:
+        assert run_python(FORK, server.url) == "0 True True"
