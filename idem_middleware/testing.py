@@ -1,9 +1,9 @@
 """For tests: a clock that is moved by hand, and a store that fails where you say.
 
-    clock = ManualClock()
-    store = FaultyStore(MemoryStore(clock=clock))
-    store.fail(Fault.LOST_REPLY, on="create")
-    engine = Engine(store, Options())
+clock = ManualClock()
+store = FaultyStore(MemoryStore(clock=clock))
+store.fail(Fault.LOST_REPLY, on="create")
+engine = Engine(store, Options())
 """
 
 from __future__ import annotations

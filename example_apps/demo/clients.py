@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,26 +55,22 @@ class Customers:
         """Hang up."""
         self._http.close()
 
-    def charge(
-        self,
-        url: str,
-        key: str | None,
-        *,
-        amount: int = 1200,
-        customer: str = "anna",
-        timeout_seconds: float = _TIMEOUT_SECONDS,
-    ) -> Answer:
+    def charge(self, url: str, key: str | None, *, amount: int = 1200, customer: str = "anna") -> Answer:
         """Send one request to the app at `url`.
 
         Raises:
             httpx.HTTPError: there was no answer, or not in time; the connection is closed then.
 
         """
-        headers = {"Authorization": f"Bearer {API_KEYS[customer]}"}
-        if key is not None:
-            headers["Idempotency-Key"] = key
-        order = {"amount": amount, "currency": "eur"}
-        return _answer(self._http.post(f"{url}/charges", json=order, headers=headers, timeout=timeout_seconds))
+        body, headers = _order(key, amount, customer)
+        return _answer(self._http.post(f"{url}/charges", content=body, headers=headers))
+
+    def charge_and_leave(self, url: str, key: str, leave: Callable[[], bool]) -> bool:
+        """Send one request and hang up, without having read a byte, when `leave` returns; gives what that gave."""
+        body, headers = _order(key)
+        with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=_TIMEOUT_SECONDS)) as connection:
+            connection.request("POST", "/charges", body, headers)
+            return leave()
 
     def charge_patiently(self, url: str, key: str) -> list[Answer]:
         """Do what a 409 with Retry-After asks for, until there is another answer; all answers, in order."""
@@ -123,6 +121,14 @@ class Control:
 
     def _seen(self, name: str) -> int:
         return int(self._http.get("/control").raise_for_status().json()[name])
+
+
+def _order(key: str | None, amount: int = 1200, customer: str = "anna") -> tuple[bytes, dict[str, str]]:
+    """The body and the headers of a request."""
+    headers = {"Authorization": f"Bearer {API_KEYS[customer]}", "Content-Type": "application/json"}
+    if key is not None:
+        headers["Idempotency-Key"] = key
+    return json.dumps({"amount": amount, "currency": "eur"}).encode(), headers
 
 
 def _answer(response: httpx.Response) -> Answer:

@@ -22,13 +22,12 @@ __all__ = ["serve", "tell"]
 # Short, so that the story need not wait long for the lease of the server that is killed.
 LEASE_SECONDS = 1
 
-_NOTES = (
-    "Each server makes its client for DynamoDB with its first request.",
-    "At that moment the provider has not begun with A, and has charged B without having said so yet.",
-    'A request runs once, except that it runs again after a crash (unless on_abandoned="refuse"). Only the provider can '
-    "know that B was charged. It gets the same derived key with every attempt, and in this step it honours that; in all "
-    "others it is a provider that charges whatever it is sent.",
-)
+_NOTES = """\
+Each server makes its client for DynamoDB with its first request.
+At that moment the provider has not begun with A, and has charged B without having said so yet.
+A request runs once, except that it runs again after a crash (unless on_abandoned="refuse"). Only the provider can \
+know that B was charged. It gets the same derived key with every attempt, and in this step it honours that; in all \
+others it is a provider that charges whatever it is sent."""
 
 
 def tell(names: Sequence[str], store_url: str | None) -> int:
@@ -43,10 +42,8 @@ def tell(names: Sequence[str], store_url: str | None) -> int:
     differences = []
     with ExitStack() as stack:
         store_url = stack.enter_context(_store(store_url, screen))
-        provider = stack.enter_context(_provider())
-        environment = _environment(store_url, provider)
         for name in names:
-            differences += _tell_one(screen, name, store_url, provider, environment)
+            differences += _tell_one(screen, name, store_url)
     seconds = time.perf_counter() - began_at
     screen.print()
     for difference in differences:
@@ -58,13 +55,13 @@ def tell(names: Sequence[str], store_url: str | None) -> int:
     return 0
 
 
-def _tell_one(
-    screen: Console, name: str, store_url: str, provider: Server, environment: Mapping[str, str]
-) -> list[str]:
+def _tell_one(screen: Console, name: str, store_url: str) -> list[str]:
     """The story on one framework; what differs from the promises, in sentences."""
-    screen.print(f"starting two servers of payments_{name} ...")
+    screen.print(f"starting a payment provider and two servers of payments_{name} ...")
     differences = []
     with ExitStack() as stack:
+        provider = stack.enter_context(_provider())
+        environment = _environment(store_url, provider)
         servers = (
             stack.enter_context(_app(name, environment, "the first server")),
             stack.enter_context(_app(name, environment, "the second server")),
@@ -73,7 +70,7 @@ def _tell_one(
         stack.callback(control.close)
         scene = Scene(servers, control, store_url)
         stack.callback(scene.close)
-        for server in (provider, *servers):
+        for server in servers:
             server.wait()
         with Board(screen, f"payments_{name}, two servers, lease {LEASE_SECONDS} s") as board:
             for step, play_it in play(scene):
@@ -84,7 +81,7 @@ def _tell_one(
                     differences.append(f"{name}: {step.title}: {played.broken}.")
         if scene.record:
             show_record(screen, scene.record)
-    show_notes(screen, _NOTES)
+    show_notes(screen, _NOTES.splitlines())
     return differences
 
 
@@ -99,8 +96,7 @@ def serve(name: str, store_url: str | None, port: int) -> int:
     with ExitStack() as stack:
         store_url = stack.enter_context(_store(store_url, console()))
         provider = stack.enter_context(_provider())
-        app = stack.enter_context(_app(name, _environment(store_url, provider), "the app", port=port))
-        provider.wait()
+        app = stack.enter_context(_app(name, _environment(store_url, provider), "the server", port=port))
         app.wait()
         print(_curl_lines(name, app.url, provider.url, store_url), flush=True)  # noqa: T201  # to be copied as it is
         while not app.ended:
@@ -138,8 +134,11 @@ def _store(store_url: str | None, screen: Console) -> Iterator[str]:
         yield store_url
 
 
-def _provider() -> Server:
-    return Server("the provider", ["-m", "example_apps.demo.provider", "--port", "{port}"])
+@contextmanager
+def _provider() -> Iterator[Server]:
+    with Server("the provider", ["-m", "example_apps.demo.provider", "--port", "{port}"]) as provider:
+        provider.wait()
+        yield provider
 
 
 def _app(name: str, environment: Mapping[str, str], role: str, *, port: int | None = None) -> Server:

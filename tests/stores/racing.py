@@ -21,6 +21,7 @@ class Meeting(Protocol):
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until all are there."""
+        ...
 
 
 Wins = Counter[tuple[str, str]]

@@ -31,7 +31,7 @@ class StubServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: StubServer
+    server: StubServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def setup(self) -> None:
         super().setup()

@@ -109,7 +109,8 @@ class TestRoundTrip:
     @given(records)
     def test_boto3_takes_every_item(self, record: Record) -> None:
         """No value of a user meets DynamoDB's type system (Chainlit/chainlit#2133): what is there are S, N, B, M, L."""
-        deserializer, serializer = TypeDeserializer(), TypeSerializer()
+        deserializer: Any = TypeDeserializer()
+        serializer = TypeSerializer()
         for value in item_of(record).values():
             assert serializer.serialize(deserializer.deserialize(value))
 
@@ -333,6 +334,11 @@ class TestPoisonedAnswers:
     def test_an_impossible_number_of_chunks_is_not_stored(self, count: int, size: int) -> None:
         """A planted count can't make a reader fetch for hours."""
         response = replace(LARGE_ANSWER, chunks=Chunks(count=count, size_bytes=size, sha256=b"s" * 32))
+        assert record_of(item_of(after(pending(PK), response=response)), PK).response is None
+
+    def test_a_digest_of_another_length_is_not_stored(self) -> None:
+        """It could not be the digest of anything."""
+        response = replace(LARGE_ANSWER, chunks=Chunks(count=1, size_bytes=10, sha256=b"short"))
         assert record_of(item_of(after(pending(PK), response=response)), PK).response is None
 
     @pytest.mark.parametrize("location", [{"S": "/a\r\nset-cookie: b"}, {"N": "1"}, {"S": "\u2603"}], ids=str)

@@ -67,6 +67,7 @@ def described(status: str = "ACTIVE") -> dict[str, Any]:
     )
 
 
+TTL_OFF = answer(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"})
 TTL_ON = answer(TimeToLiveDescription={"TimeToLiveStatus": "ENABLED", "AttributeName": "ttl"})
 
 
@@ -123,6 +124,23 @@ class TestCreate:
             error("ResourceNotFoundException"), error("ResourceInUseException"), described(), TTL_ON
         )
         create_table(client, "keys", sleep=time.sleep)
+
+    def test_somebody_else_may_be_quicker_with_the_ttl(self, time: ManualTime) -> None:
+        """DynamoDB refuses to switch on what is on; that is as good."""
+        refused = error("ValidationException", "TimeToLive is already enabled")
+        client = ScriptedClient(described(), TTL_OFF, refused, TTL_ON)
+        create_table(client, "keys", sleep=time.sleep)
+
+    def test_a_ttl_that_stays_off_is_an_error(self, time: ManualTime) -> None:
+        """The refusal meant something else."""
+        client = ScriptedClient(described(), TTL_OFF, error("ValidationException"), TTL_OFF)
+        with pytest.raises(StoreUnavailable, match="UpdateTimeToLive"):
+            create_table(client, "keys", sleep=time.sleep)
+
+    def test_a_table_that_becomes_active_at_the_last_look_is_in_time(self, time: ManualTime) -> None:
+        """The bound is on the waiting, not on the looking."""
+        client = ScriptedClient(described("CREATING"), described("CREATING"), described(), TTL_ON)
+        create_table(client, "keys", wait_seconds=1.0, sleep=time.sleep)
 
     def test_it_waits_until_the_table_is_active(self, time: ManualTime) -> None:
         """Not found for a moment, then being made, then there."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import defaultdict
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Event, Thread, current_thread, enumerate as all_threads
+from threading import Event, Thread, active_count, current_thread
 
 import pytest
 
@@ -30,6 +31,7 @@ class SlowStore(MemoryStore):
         self.entered = Event()
         self.go_on = Event()
         self.go_on.set()
+        self.written: dict[str, Event] = defaultdict(Event)
         self.seen: list[object] = []
 
     def create(self, new: Record, deadline: float) -> Written | Found:
@@ -37,7 +39,9 @@ class SlowStore(MemoryStore):
         self.seen.append(self.probe())
         self.entered.set()
         assert self.go_on.wait(timeout=30)
-        return super().create(new, deadline)
+        outcome = super().create(new, deadline)
+        self.written[new.pk].set()
+        return outcome
 
 
 def test_calls_run_in_threads_of_its_own() -> None:
@@ -106,8 +110,7 @@ def test_a_cancelled_call_runs_to_its_end() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         slow.go_on.set()
-        while isinstance(slow.load("1", 0.0), Gone):
-            await asyncio.sleep(0)
+        assert await asyncio.to_thread(slow.written["1"].wait, 30)
 
     asyncio.run(cancel_it())
 
@@ -128,8 +131,7 @@ def test_a_cancelled_call_that_waits_for_a_thread_runs_too() -> None:
             await second
         slow.go_on.set()
         assert await first == Written()
-        while isinstance(slow.load("2", 0.0), Gone):
-            await asyncio.sleep(0)
+        assert await asyncio.to_thread(slow.written["2"].wait, 30)
 
     asyncio.run(cancel_it())
 
@@ -155,9 +157,9 @@ def test_a_call_that_outlives_its_loop_harms_nobody(caplog: pytest.LogCaptureFix
 
 def test_no_thread_runs_before_the_first_call() -> None:
     """A server may still fork."""
-    before = len(all_threads())
+    before = active_count()
     store = ThreadedStore(MemoryStore())
-    assert len(all_threads()) == before
+    assert active_count() == before
     assert store.inline_bytes is None
 
 

@@ -19,7 +19,12 @@ THEIRS = "owner-theirs"
 def attempt_of(options: Options | None = None, **changes: Any) -> Attempt:
     """A try by us to do "print" for "caller"."""
     attempt = Attempt(
-        pk="pk", owner=MINE, fingerprint=b"print", caller_digest=b"caller", options=options or Options(), margin_seconds=2.0
+        pk="pk",
+        owner=MINE,
+        fingerprint=b"print",
+        caller_digest=b"caller",
+        options=options or Options(),
+        margin_seconds=2.0,
     )
     return replace(attempt, **changes)
 

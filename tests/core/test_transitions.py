@@ -1,0 +1,146 @@
+"""What owners write: only what the table allows, each time with the next version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idem_middleware import Options, transitions
+from idem_middleware.decisions import Create, Swap, decide
+from idem_middleware.records import TRANSITIONS, OmittedResponse, Record, Status
+from tests.core.support.records import KEPT, NOW, attempt_of, record_of
+
+OPTIONS = Options(retention_seconds=1000, tombstone_seconds=50, retry_after_failure_seconds=5)
+NO_PAUSE = Options(retention_seconds=1000)
+EDGES = {(edge.before, edge.after) for edge in TRANSITIONS}
+
+WRITES: dict[str, Callable[[Record, float], Record]] = {
+    "completed": lambda old, now: transitions.completed(old, KEPT, now, OPTIONS),
+    "omitted": lambda old, now: transitions.completed(old, OmittedResponse(reason="outcome-unknown"), now, OPTIONS),
+    "failed": lambda old, now: transitions.failed(old, now, OPTIONS),
+    "failed without a pause": lambda old, now: transitions.failed(old, now, NO_PAUSE),
+    "released": lambda old, _: transitions.released(old),
+    "renewed": lambda old, now: transitions.renewed(old, now, OPTIONS, 2.0),
+    "undone": lambda old, _: transitions.undone(old),
+}
+every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+
+
+@every_write
+def test_every_write_lies_on_the_table(write: Callable[[Record, float], Record]) -> None:
+    """From PENDING to what the table allows."""
+    assert (Status.PENDING, write(record_of(), NOW).status) in EDGES
+
+
+@every_write
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_every_write_is_the_next_version_of_the_same_claim(
+    write: Callable[[Record, float], Record], attempt: int
+) -> None:
+    """The fencing token moves by one; whose it is and for what does not move."""
+    old = record_of(attempt=attempt)
+    new = write(old, NOW + 1)
+    assert new.version == old.version + 1
+    assert (new.pk, new.owner, new.fingerprint, new.caller_digest) == (
+        old.pk,
+        old.owner,
+        old.fingerprint,
+        old.caller_digest,
+    )
+
+
+@every_write
+def test_the_sweeper_comes_after_the_key_is_free(write: Callable[[Record, float], Record]) -> None:
+    """`ttl` is whole unix seconds (chiradeep/dyndb-mutex#14)."""
+    new = write(record_of(), NOW)
+    assert isinstance(new.ttl, int)
+    assert new.bound_until < new.ttl < new.bound_until + 120
+
+
+@pytest.mark.parametrize("found", [None, *(record_of(status) for status in Status)])
+def test_every_claim_lies_on_the_table(found: Record | None) -> None:
+    """From nothing, and from each state once it is over."""
+    step = decide(attempt_of(), found, NOW + 10 * 86_400)
+    assert isinstance(step, Create | Swap)
+    assert (None if found is None else found.status, step.new.status) in EDGES
+
+
+def test_the_table_has_no_way_back_from_completed_but_a_new_binding() -> None:
+    """What is done stays done until its retention is over."""
+    assert [edge.name for edge in TRANSITIONS if edge.before is Status.COMPLETED] == ["bind anew"]
+
+
+def test_names_of_the_table_are_unique() -> None:
+    """The documentation's diagram is made from them."""
+    assert len({edge.name for edge in TRANSITIONS}) == len(TRANSITIONS) == len(EDGES) + 1
+
+
+def test_the_retention_starts_at_completion() -> None:
+    """Not at the claim: a slow handler's answer is kept as long as a fast one's."""
+    new = transitions.completed(record_of(), KEPT, NOW + 500, OPTIONS)
+    assert (new.expires_at, new.bound_until) == (NOW + 1500, NOW + 1550)
+
+
+def test_completion_drops_the_checkpoint() -> None:
+    """The answer says it all."""
+    assert transitions.completed(record_of(checkpoint=b"paid"), KEPT, NOW, OPTIONS).checkpoint is None
+
+
+def test_a_failure_keeps_the_checkpoint() -> None:
+    """The next attempt learns what was done."""
+    assert transitions.failed(record_of(checkpoint=b"paid"), NOW, OPTIONS).checkpoint == b"paid"
+
+
+def test_a_failure_holds_back_the_next_try_for_its_pause() -> None:
+    """The earliest retry is `retry_after_failure_seconds` away."""
+    assert transitions.failed(record_of(), NOW + 3, OPTIONS).expires_at == NOW + 8
+
+
+def test_a_failure_without_a_pause_is_over_for_every_clock() -> None:
+    """Also for one that is a little slow."""
+    assert transitions.failed(record_of(), NOW + 3, NO_PAUSE).expires_at == NOW
+
+
+def test_a_failure_keeps_the_key_bound_to_its_request() -> None:
+    """From the attempt's start, and at least over the pause."""
+    assert transitions.failed(record_of(), NOW, OPTIONS).bound_until == NOW + 86_400
+    assert transitions.failed(record_of(bound_until=NOW + 1), NOW, OPTIONS).bound_until == NOW + 5
+
+
+def test_a_released_key_is_free_for_any_request() -> None:
+    """As if it had never been used."""
+    new = transitions.released(record_of(checkpoint=b"paid"))
+    assert new.checkpoint is None
+    assert isinstance(decide(attempt_of(fingerprint=b"another"), new, NOW), Swap)
+
+
+def test_an_undone_first_claim_leaves_nothing() -> None:
+    """The request never ran, so its key is free."""
+    step = decide(attempt_of(fingerprint=b"another"), transitions.undone(record_of()), NOW)
+    assert isinstance(step, Swap)
+    assert step.new.attempt == 1
+
+
+def test_an_undone_later_claim_gives_its_number_back() -> None:
+    """The earlier attempts did run: the key stays bound to them, and the checkpoint stays."""
+    new = transitions.undone(record_of(attempt=3, checkpoint=b"paid"))
+    step = decide(attempt_of(), new, NOW)
+    assert isinstance(step, Swap)
+    assert (new.attempt, step.new.attempt, step.new.checkpoint) == (2, 3, b"paid")
+
+
+@given(
+    st.floats(0, 10_000), st.sampled_from([1.0, 60.0]), st.sampled_from([1.0, 86_400.0]), st.sampled_from([0.0, 2.0])
+)
+def test_the_key_is_bound_beyond_every_renewed_lease(
+    later: float, lease: float, retention: float, margin: float
+) -> None:
+    """`bound_until` moves where it must, and never back."""
+    options = Options(lease_seconds=lease, retention_seconds=retention)
+    old = attempt_of(options, margin_seconds=margin).claim(None, NOW)
+    new = transitions.renewed(old, NOW + later, options, margin)
+    assert new.expires_at == NOW + later + lease
+    assert new.bound_until >= max(old.bound_until, new.expires_at + margin)
