@@ -74,6 +74,6 @@ def _inflated(data: bytes, max_bytes: int | None) -> bytes | None:
         body = stream.decompress(data, 0 if max_bytes is None else max_bytes + 1)
     except zlib.error:
         return None
-    if not stream.eof or stream.unused_data:
+    if not stream.eof or stream.unused_data or (max_bytes is not None and len(body) > max_bytes):
         return None
     return body

@@ -222,7 +222,9 @@ class BaseLease:
     def derive_key(self, label: str) -> str:
         """A key for a call to the next service: a UUID, the same in every attempt, another for each label."""
         digest = hashlib.sha256(f"idem-middleware derived key:{self._claim.record.pk}:{label}".encode()).digest()
-        return str(UUID(bytes=digest[:16], version=8))
+        # A version 8 UUID (RFC 9562 §5.8: the rest is ours to define); uuid knows that version from Python 3.14 on.
+        number = int.from_bytes(digest[:16]) & ~(0xF << 76) & ~(0x3 << 62) | 0x8 << 76 | 0x2 << 62
+        return str(UUID(int=number))
 
     @property
     def _options(self) -> Options:

@@ -164,6 +164,7 @@ class _Exchange:
                 return _native(response)
             case Unprotected(headers):
                 self._send = adding(headers, self._send)
+                self._scope.setdefault("state", {})["idempotency"] = None
                 return None
             case AsyncLease():
                 self._scope.setdefault("state", {})["idempotency"] = outcome

@@ -39,7 +39,7 @@ class IdempotencyMiddleware:
     """
 
     def __init__(
-        self, app: ASGIApp, store: Store | str | None = None, *, engine: Engine | None = None, **options: Any
+        self, app: ASGIApp, /, store: Store | str | None = None, *, engine: Engine | None = None, **options: Any
     ) -> None:
         self.app = app
         self.engine, self.options = build(store, engine, options)
@@ -93,6 +93,7 @@ class IdempotencyMiddleware:
                     await respond(send, response)
                 case Unprotected(headers):
                     scope[ACTING] = True
+                    scope.setdefault("state", {})["idempotency"] = None
                     await self.app(scope, replay, adding(headers, send))
                 case AsyncLease():
                     scope[ACTING] = True

@@ -27,7 +27,7 @@ KEEP, FAIL, RELEASE, UNKNOWN = Verdict.KEEP, Verdict.FAIL, Verdict.RELEASE, Verd
     ],
 )
 def test_default_rules(statuses: tuple[int, ...], expected: Verdict) -> None:
-    """A passing error is not pinned to the key (LabsCrypt/remitlend#1329); a final one is (paveg/hono-idempotency#178)."""
+    """Passing errors are not pinned to the key (LabsCrypt/remitlend#1329), final ones are (paveg/hono-idempotency#178)."""
     assert {verdict(Response(status), DEFAULT) for status in statuses} == {expected}
 
 
