@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from idem_middleware.keeping import Verdict, verdict
 from idem_middleware.messages import HeaderPairs, Response, header_values
+from idem_middleware.options import Options
 
 __all__ = ["DRAIN_SECONDS", "Capture"]
 
@@ -60,12 +62,10 @@ class Capture:
         if self._length is None:
             return piece
         piece = self._held + piece
-        if self._passed_bytes + len(piece) >= self._length:
-            self._held, piece = piece[-1:], piece[:-1]
-        else:
-            self._held = b""
-        self._passed_bytes += len(piece)
-        return piece
+        room = max(0, self._length - 1 - self._passed_bytes)
+        visible, self._held = piece[:room], piece[room:]
+        self._passed_bytes += len(visible)
+        return visible
 
     def held_back(self) -> bytes:
         """What was held back, to be shown once the answer is recorded."""
@@ -73,10 +73,22 @@ class Capture:
         return held
 
     def response(self) -> Response | None:
-        """The whole answer, or None if it was too much, or is not one to keep."""
-        if not self.keeps_body:
+        """The whole answer, or None if it was too much, is not as long as declared, or is not one to keep."""
+        if self.head.status in _NEVER_WITH_BODY:
+            return self.head
+        if not self.keeps_body or self._length not in (None, self._size_bytes):
             return None
         return Response(self.head.status, self.head.headers, b"".join(self._parts))
+
+    def outcome(self, options: Options) -> Response | None:
+        """What to settle with; None if the work is done and its answer can't be kept.
+
+        An answer whose status is not kept anyway need not be whole; but `store_if` could want to see its body.
+        """
+        response = self.response()
+        if response is None and options.store_if is None and verdict(self.head, options) is not Verdict.KEEP:
+            return self.head
+        return response
 
     def forget(self) -> None:
         """Give the memory back."""

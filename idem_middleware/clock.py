@@ -7,9 +7,11 @@ the offset up to one second plus the round trip; the intersection over many answ
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from email.utils import mktime_tz, parsedate_tz
+from datetime import UTC, datetime
+from email.utils import parsedate
 from threading import Lock
 from typing import Protocol
 
@@ -17,6 +19,8 @@ __all__ = ["Clock", "CorrectedClock", "SystemClock"]
 
 SKEW_MARGIN_SECONDS = 2.0
 """How long after its end another worker's lease is still respected: covers 1 s of `Date` plus a slow round trip."""
+
+_IMF_FIXDATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
 
 
 class Clock(Protocol):
@@ -65,7 +69,7 @@ class CorrectedClock:
         self._lock = Lock()
         self._low = float("-inf")
         self._high = float("inf")
-        self._seen = ("", 0.0)
+        self._seen: tuple[str, float | None] = ("", None)
         self.margin_seconds = margin_seconds
         self.offset_seconds = 0.0
 
@@ -75,16 +79,21 @@ class CorrectedClock:
     def monotonic(self) -> float:
         return self._monotonic()
 
-    def observe(self, date: str | None, round_trip_seconds: float) -> None:
-        """Learn from one answer that has just arrived, `round_trip_seconds` after its request was sent."""
-        if date is None:
-            return
+    def local_now(self) -> float:
+        """The machine's own clock, uncorrected: what `observe` wants to know of the sending."""
+        return self._wall()
+
+    def observe(self, date: str | None, sent_at: float) -> None:
+        """Learn from one answer that has arrived, to a request that was sent at `sent_at` by `local_now`.
+
+        A stall on the way only widens what is possible: the answer was made between `sent_at` and now.
+        """
         received_at = self._wall()
-        server_at = self._parsed(date)
+        server_at = None if date is None else self._parsed(date)
         if server_at is None:
             return
         low = server_at - received_at
-        high = server_at + 1.0 - (received_at - round_trip_seconds)
+        high = server_at + 1.0 - sent_at
         with self._lock:
             if low > self._high or high < self._low:  # the machine's clock was set meanwhile
                 self._low, self._high = low, high
@@ -94,12 +103,19 @@ class CorrectedClock:
             self.offset_seconds = 0.0 if self._low <= 0.0 <= self._high else (self._low + self._high) / 2
 
     def _parsed(self, date: str) -> float | None:
+        """Unix seconds of an IMF-fixdate (RFC 9110 §5.6.7), None for anything else; most answers repeat the last."""
         seen, at = self._seen
-        if date == seen:
-            return at
-        parts = parsedate_tz(date)
-        if parts is None:
-            return None
-        at = float(mktime_tz(parts))
-        self._seen = (date, at)
+        if date != seen:
+            at = _instant(date)
+            self._seen = (date, at)
         return at
+
+
+def _instant(date: str) -> float | None:
+    if not _IMF_FIXDATE.fullmatch(date):
+        return None
+    parts = parsedate(date)  # not strptime, which reads the names in the process's own language
+    try:
+        return None if parts is None else datetime(*parts[:6], tzinfo=UTC).timestamp()
+    except ValueError:
+        return None

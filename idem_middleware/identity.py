@@ -136,7 +136,7 @@ def identify(request: Request, admitted: Admitted, caller: str | None) -> Identi
     return Identity(
         pk=record_pk(options.namespace, caller, key),
         fingerprint=print_,
-        caller_digest=_credentials(request, options) if options.caller is None else None,
+        caller_digest=_credentials(request, options) if options.caller is None and caller is None else None,
         options=options,
     )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from idem_middleware.body import BodyTooLarge, RequestBody
 
@@ -46,7 +45,7 @@ class TeeInput(io.RawIOBase):
         self._stopped = False
         self._completed = False
         self._position = 0
-        self._reader: Callable[[int], bytes] | None = None
+        self._ahead: BinaryIO | None = None  # what `complete` has read before the readers
 
     def readable(self) -> bool:
         return True
@@ -57,8 +56,20 @@ class TeeInput(io.RawIOBase):
         view[: len(chunk)] = chunk
         return len(chunk)
 
+    # Once the body is whole, these two are the file's own: no buffer as large as `size` says, no byte by byte.
+
+    def read(self, size: int = -1, /) -> bytes:
+        if self._completed and self._ahead is not None:
+            return self._ahead.read(size)
+        return super().read(size) or b""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        if self._completed and self._ahead is not None:
+            return self._ahead.readline(-1 if size is None else size)
+        return super().readline(size)
+
     def complete(self, max_bytes: int | None = None) -> RequestBody:
-        """The whole body; readers go on where they were.
+        """The whole body; readers go on where they were, even if this fails.
 
         Raises:
             BodyTooLarge: it is larger than `max_bytes`.
@@ -66,23 +77,30 @@ class TeeInput(io.RawIOBase):
             OSError: the connection broke.
         """
         body = self._body()
-        if not self._completed:
-            while chunk := self._from_source(_CHUNK_BYTES):
-                body.write(chunk)
-                if max_bytes is not None and body.size > max_bytes:
-                    raise BodyTooLarge(max_bytes)
-            if self._whole_length is not None and body.size < self._whole_length:
-                raise BodyIncomplete("the request's body ended early")
-            self._completed = True
-            rest = body.open()
-            rest.seek(self._position)
-            self._reader = rest.read
+        if self._completed:
+            return body
+        try:
+            self._read_rest(body, max_bytes)
+        except BaseException:
+            self._stopped = True  # what readers take from the source now need not be kept
+            raise
+        finally:
+            self._ahead = body.open()
+            self._ahead.seek(self._position)
+        self._completed = True
         return body
 
+    def rewind(self) -> None:
+        """Let readers begin again, at the first byte."""
+        if self._ahead is None:
+            self._ahead = self._body().open()
+        self._ahead.seek(0)
+
     def stop(self) -> None:
-        """The request is none of ours: keep nothing."""
+        """The request is none of ours: keep nothing that its readers have had."""
         self._stopped = True
-        self.forget()
+        if self._ahead is None:
+            self.forget()
 
     def close(self) -> None:
         """Give memory and file back; at the latest, whoever drops this last does it."""
@@ -91,7 +109,7 @@ class TeeInput(io.RawIOBase):
 
     def forget(self) -> None:
         """Give back what was kept, when nobody will ask for it any more."""
-        kept, self._kept, self._reader = self._kept, None, None
+        kept, self._kept, self._ahead = self._kept, None, None
         if kept is not None:
             kept.close()
 
@@ -100,9 +118,22 @@ class TeeInput(io.RawIOBase):
             self._kept = RequestBody()
         return self._kept
 
+    def _read_rest(self, body: RequestBody, max_bytes: int | None) -> None:
+        while True:
+            if max_bytes is not None and body.size > max_bytes:
+                raise BodyTooLarge(max_bytes)
+            chunk = self._from_source(_CHUNK_BYTES)
+            if not chunk:
+                break
+            body.write(chunk)
+        if self._whole_length is not None and body.size < self._whole_length:
+            raise BodyIncomplete("the request's body ended early")
+
     def _read_some(self, size: int) -> bytes:
-        if self._reader is not None:
-            return self._reader(size)
+        if self._ahead is not None:
+            chunk = self._ahead.read(size)
+            if chunk or self._completed:
+                return chunk
         chunk = self._from_source(size)
         if not self._stopped and chunk:
             self._body().write(chunk)

@@ -46,13 +46,17 @@ class Recordings:
     async def shielded(self, work: Coroutine[Any, Any, T], *, cancelled: Callable[[], None]) -> T:
         """The result; a cancellation comes out, and the work goes on.
 
-        `cancelled` is called if the work itself was cancelled, perhaps before it began: the loop goes down.
+        `cancelled` is called if the work itself won't go on, or has never begun, because the loop goes down.
         """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         task.add_done_callback(lambda done: cancelled() if done.cancelled() else None)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except GeneratorExit:  # the loop stopped without a word, perhaps before the work began
+            cancelled()
+            raise
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -67,15 +67,16 @@ class RecordedStream(Iterator[bytes]):
             while self._capture.keeps_body and monotonic() < give_up_at:
                 piece = next(self._pieces, None)
                 if piece is None:
-                    settle_capture(self._lease, self._capture)
-                    return
+                    break
                 self._capture.passing(piece)
+            else:
+                self._capture.keeps_body = False
         except BaseException as error:
             self._fail(error)
             if not isinstance(error, Exception):
                 raise
             return  # there is nobody left to tell
-        self._lease.omit(self._capture.location)
+        settle_capture(self._lease, self._capture)
 
     def _fail(self, error: BaseException) -> None:
         self._ended = True
@@ -87,11 +88,9 @@ class RecordedStream(Iterator[bytes]):
 
 def settle_capture(lease: Lease, capture: Capture) -> None:
     """Record a streamed answer; its head is out, so another attempt's answer can't take its place any more."""
-    response = capture.response()
+    response = capture.outcome(lease._options)  # noqa: SLF001 - what the whole engine goes by
     capture.forget()
-    if response is not None:
-        lease.settle(response)
-    elif capture.head.status >= 500:
-        lease.settle(capture.head)
-    else:
+    if response is None:
         lease.omit(capture.location)
+    else:
+        lease.settle(response)

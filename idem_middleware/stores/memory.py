@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from threading import Lock
 
@@ -11,6 +10,7 @@ from idem_middleware.clock import Clock, SystemClock
 from idem_middleware.errors import ConfigurationError, StoreFull
 from idem_middleware.records import KeptResponse, Record, Status
 from idem_middleware.stores.base import GONE, WRITTEN, AsyncStore, Found, Gone, Written
+from idem_middleware.stores.expiry import ExpiryIndex
 
 __all__ = ["MemoryStore"]
 
@@ -41,8 +41,7 @@ class MemoryStore:
         self._lock = Lock()
         self._records: dict[str, Record] = {}
         self._bytes = 0
-        # (bound_until, version, pk) of each write; an entry that no longer fits its record is dropped when it is met.
-        self._by_end: list[tuple[float, int, str]] = []
+        self._ends = ExpiryIndex()
         self._completed: dict[str, None] = {}  # keys of completed records, oldest first
 
     def __len__(self) -> int:
@@ -58,8 +57,7 @@ class MemoryStore:
             found = self._records.get(new.pk)
             if found is not None:
                 return Found(found)
-            self._collect(self.clock.now())
-            self._make_room(_size(new))
+            self._make_room(_size(new), self.clock.now())
             self._put(new)
             return WRITTEN
 
@@ -99,41 +97,38 @@ class MemoryStore:
     def _put(self, record: Record) -> None:
         self._records[record.pk] = record
         self._bytes += _size(record)
-        heapq.heappush(self._by_end, (record.bound_until, record.version, record.pk))
+        self._ends.add(record.pk, record.bound_until)
         if record.status is Status.COMPLETED:
             self._completed[record.pk] = None
-        if len(self._by_end) > 2 * len(self._records) + 64:
-            self._by_end = [(r.bound_until, r.version, r.pk) for r in self._records.values()]
-            heapq.heapify(self._by_end)
 
     def _remove(self, record: Record) -> None:
         del self._records[record.pk]
         self._bytes -= _size(record)
+        self._ends.discard(record.pk, record.bound_until)
         self._completed.pop(record.pk, None)
 
-    def _collect(self, now: float) -> None:
-        """Forget a few keys that are free: two for each new one, so that the backlog shrinks at O(log n) a call."""
-        for _ in range(2):
-            if not self._by_end or self._by_end[0][0] > now:
-                return
-            _, version, pk = heapq.heappop(self._by_end)
-            record = self._records.get(pk)
-            if record is not None and record.version == version and record.bound_until <= now:
-                self._remove(record)
-
-    def _make_room(self, needed: int) -> None:
+    def _make_room(self, needed: int, now: float) -> None:
+        """Forget two keys that are free for each new one, so that a backlog shrinks; more, if there is no room."""
+        collected = 0
+        while collected < 2 or self._is_over(1, needed):
+            pk = self._ends.pop_ended(now)
+            if pk is None:
+                break
+            self._remove(self._records[pk])
+            collected += 1
         self._evict(entries=1, needed=needed)
-        if len(self._records) >= self._max_entries or self._bytes + needed > self._max_bytes:
+        if self._is_over(1, needed):
             raise StoreFull(
                 f"the memory store is full ({len(self._records)} records, {self._bytes} bytes), "
                 "and none of them may be given up"
             )
 
+    def _is_over(self, entries: int, needed: int) -> bool:
+        return len(self._records) + entries > self._max_entries or self._bytes + needed > self._max_bytes
+
     def _evict(self, *, entries: int = 0, needed: int = 0) -> None:
         """Give up completed records, the oldest first, until the bounds hold."""
-        while self._completed and (
-            len(self._records) + entries > self._max_entries or self._bytes + needed > self._max_bytes
-        ):
+        while self._completed and self._is_over(entries, needed):
             self._remove(self._records[next(iter(self._completed))])
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from idem_middleware.body import BodyTooLarge, RequestBody
 from idem_middleware.messages import HeaderPairs, Request
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 _RAW_TARGETS = ("RAW_URI", "REQUEST_URI")  # gunicorn's and uWSGI's (also mod_wsgi's and Werkzeug's) raw request target
+_ORIGIN = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _SAFE = "/~!$&'()*+,;=:@"
 
 
@@ -91,7 +93,7 @@ def _raw_path(environ: Mapping[str, Any]) -> str:
         target = environ.get(name)
         if target:
             # Origin form but for clients that speak to a proxy (RFC 9112 §3.2).
-            return str(target).partition("?")[0] if str(target).startswith("/") else urlsplit(str(target)).path
+            return _ORIGIN.sub("", str(target)).partition("?")[0]
     path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     return quote(path.encode("latin-1"), safe=_SAFE)
 

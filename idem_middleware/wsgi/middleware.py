@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import suppress
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, assert_never
@@ -10,34 +11,24 @@ from typing import TYPE_CHECKING, Any, assert_never
 from idem_middleware.blocking.engine import Engine
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.blocking.streaming import RecordedStream
-from idem_middleware.body import BodyTooLarge
 from idem_middleware.capture import Capture
-from idem_middleware.identity import Admitted, CallerUnknown, Passed
+from idem_middleware.identity import Admitted, Passed
 from idem_middleware.keeping import method_refused
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.outcomes import Refused, Replayed, Unprotected
-from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.settling import Superseded
 from idem_middleware.setup import build
 from idem_middleware.stores.base import Store
-from idem_middleware.wsgi.environ import (
-    check_declared_length,
-    key_lines,
-    path_of,
-    status_line,
-    tee_input,
-    to_request,
-)
+from idem_middleware.wsgi.claiming import LEASE, claim
+from idem_middleware.wsgi.environ import key_lines, path_of, status_line, tee_input
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 __all__ = ["LEASE", "IdempotencyMiddleware"]
 
-LEASE = "idem_middleware.lease"
-"""Where in its environment an application finds its lease; also how an inner instance knows of an outer one."""
-
-_WITHOUT_LENGTH = frozenset({204, 304})
+_WITHOUT_BODY = frozenset({204, 304})
+_HALF_A_REQUEST = Response(400, (("Content-Type", "text/plain"),))
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType]
 
 
@@ -62,7 +53,7 @@ class IdempotencyMiddleware:
         self.engine, self.options = build(store, engine, options)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] not in self.options.methods or LEASE in environ:
+        if LEASE in environ:
             return self.app(environ, start_response)
         options = self.options
         admission = self.engine.admit(
@@ -81,78 +72,43 @@ class IdempotencyMiddleware:
     def _admitted(
         self, admission: Admitted, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
-        tee = tee_input(environ)
+        environ["wsgi.input"] = tee = tee_input(environ)
         try:
-            check_declared_length(environ, self.options.max_request_bytes)
-            body = tee.complete(self.options.max_request_bytes)
-        except BodyTooLarge:
-            return self._refuse(ProblemType.REQUEST_TOO_LARGE, start_response)
-        except OSError:  # half a request: nothing is claimed on it, and nobody may be there to read this
-            return respond(start_response, Response(400))
-        environ["wsgi.input"] = tee
+            outcome = claim(self.engine, admission, environ, tee, environ)
+        except OSError:  # nobody may be there any more to read this
+            return respond(start_response, _HALF_A_REQUEST)
+        tee.rewind()  # a function of the options may have read it
         environ["wsgi.input_terminated"] = True
-        try:
-            caller = self.engine.caller(admission, environ)
-        except CallerUnknown:
-            return self._refuse(ProblemType.CALLER_UNKNOWN, start_response)
-        outcome = self.engine.acquire(to_request(environ, body, environ), admission, caller)
         match outcome:
             case Replayed(response) | Refused(_, response):
                 return respond(start_response, response)
             case Unprotected(headers):
-                environ[LEASE] = None
                 return self.app(environ, _adding(headers, start_response))
             case Lease():
-                environ[LEASE] = outcome
                 return self._run(outcome, environ, start_response)
             case _:
                 assert_never(outcome)
 
     def _run(self, lease: Lease, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         start = _Start()
-        close: Callable[[], None] | None = None
+        produced: Iterable[bytes] = ()
         try:
             produced = self.app(environ, start)
-            close = getattr(produced, "close", None)
-            pieces = iter(produced)
-            # The head may come as late as with the first piece.
-            first = list(produced) if isinstance(produced, Sized) else [next(pieces, b"")]
+            pieces = start.pieces(produced)
+            first = next(pieces, b"")  # the head may come as late as with this
             head = start.head()
+            if isinstance(produced, Sized) or _is_whole(head, first):
+                head = Response(head.status, head.headers, b"".join((first, *pieces)))
+                return _Closing(_recorded(lease, head, start.line, environ, start_response), produced)
+            start_response(start.line, list(head.headers))
+            start.passed_on = True
         except BaseException as error:
             lease.settle_exception() if isinstance(error, Exception) else lease.abandon()
-            if close is not None:
-                close()
+            with suppress(Exception):  # what the application raised before is what matters
+                _close(produced)
             raise
-        first[:0] = start.written
-        if isinstance(produced, Sized):
-            whole = Response(head.status, head.headers, b"".join(first))
-            return self._whole(lease, whole, start.line, close, environ, start_response)
         capture = Capture(head.status, head.headers, self.options.max_response_bytes)
-        start_response(start.line, list(head.headers))
-        return RecordedStream(chain(first, pieces), capture, lease, on_close=close or _nothing)
-
-    def _whole(
-        self,
-        lease: Lease,
-        response: Response,
-        line: str,
-        close: Callable[[], None] | None,
-        environ: WSGIEnvironment,
-        start_response: StartResponse,
-    ) -> Iterable[bytes]:
-        refused = response.status == 405 and method_refused(response.headers, environ["REQUEST_METHOD"])
-        try:
-            settled = lease.settle(response, from_view=not refused)
-        finally:
-            if close is not None:
-                close()
-        if isinstance(settled, Superseded) and settled.response is not None:
-            return respond(start_response, settled.response)
-        start_response(line, list(response.headers))
-        return [response.body]
-
-    def _refuse(self, kind: ProblemType, start_response: StartResponse) -> Iterable[bytes]:
-        return respond(start_response, self.engine.refuse(Problem(kind), self.options).response)
+        return RecordedStream(chain((first,), pieces), capture, lease, on_close=lambda: _close(produced))
 
 
 class _Start:
@@ -160,20 +116,21 @@ class _Start:
 
     def __init__(self) -> None:
         self.line = ""
-        self.written: list[bytes] = []
+        self.passed_on = False
         self._headers: list[tuple[str, str]] = []
+        self._written: list[bytes] = []
 
     def __call__(
         self, status: str, headers: list[tuple[str, str]], exc_info: _ExcInfo | tuple[None, None, None] | None = None, /
     ) -> Callable[[bytes], object]:
-        if self.line and exc_info is None:
+        error = exc_info and exc_info[1]
+        if error is not None and self.passed_on:
+            raise error  # too late for another answer (PEP 3333)
+        if error is None and self.line:
             raise AssertionError("start_response was called twice without exc_info")
-        # Nothing has been sent yet, so an error page may still take the answer's place.
-        self.line = status
-        self._headers = list(headers)
-        if exc_info is not None:
-            self.written.clear()
-        return self.written.append
+        self.line, self._headers = status, list(headers)
+        self._written.clear()
+        return self._written.append
 
     def head(self) -> Response:
         """Status and headers."""
@@ -181,13 +138,56 @@ class _Start:
             raise AssertionError("the application gave its answer without start_response")
         return Response(int(self.line[:3]), tuple(self._headers))
 
+    def pieces(self, produced: Iterable[bytes]) -> Iterator[bytes]:
+        """What was written and what is produced, in the order in which it comes."""
+        for piece in produced:
+            yield from self._taken()
+            yield piece
+        yield from self._taken()
+
+    def _taken(self) -> list[bytes]:
+        taken = self._written[:]
+        self._written.clear()
+        return taken
+
+
+class _Closing:
+    """A whole answer; its producer is closed when the server has sent it."""
+
+    def __init__(self, pieces: Iterable[bytes], produced: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self._produced = produced
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def close(self) -> None:
+        """The server needs it no longer."""
+        _close(self._produced)
+
 
 def respond(start_response: StartResponse, response: Response) -> list[bytes]:
     """A whole answer, with a right Content-Length where one belongs."""
     headers = [pair for pair in response.headers if pair[0].lower() != "content-length"]
-    if response.status not in _WITHOUT_LENGTH:
+    if response.status not in _WITHOUT_BODY:
         headers.append(("Content-Length", str(len(response.body))))
     start_response(status_line(response.status), headers)
+    return [response.body]
+
+
+def _is_whole(head: Response, first: bytes) -> bool:
+    """Whether an answer with this first piece is complete, though more pieces could come."""
+    return head.status in _WITHOUT_BODY or head.header("content-length") in ("0", str(len(first)))
+
+
+def _recorded(
+    lease: Lease, response: Response, line: str, environ: WSGIEnvironment, start_response: StartResponse
+) -> Iterable[bytes]:
+    refused = response.status == 405 and method_refused(response.headers, environ["REQUEST_METHOD"])
+    settled = lease.settle(response, from_view=not refused)
+    if isinstance(settled, Superseded) and settled.response is not None:
+        return respond(start_response, settled.response)
+    start_response(line, list(response.headers))
     return [response.body]
 
 
@@ -201,5 +201,7 @@ def _adding(headers: HeaderPairs, start_response: StartResponse) -> StartRespons
     return starting
 
 
-def _nothing() -> None:
-    """Closes what needs no closing."""
+def _close(produced: Iterable[bytes]) -> None:
+    close = getattr(produced, "close", None)
+    if close is not None:
+        close()

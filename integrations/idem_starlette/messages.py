@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Scope, Send
 
-from idem_middleware.body import BodyTooLarge, RequestBody
+from idem_middleware.body import RequestBody
 from idem_middleware.messages import HeaderPairs, Request, Response
 
-__all__ = ["WITHOUT_LENGTH", "ClientGone", "adding", "field_lines", "raw_headers", "read_body", "respond", "text_headers", "to_request"]
+__all__ = [
+    "adding",
+    "app_path",
+    "declared_length",
+    "field_lines",
+    "framed_headers",
+    "respond",
+    "text_headers",
+    "to_request",
+]
 
-WITHOUT_LENGTH = frozenset({204, 304})  # RFC 9110 §8.6
-
-
-class ClientGone(Exception):
-    """The client left while it was sending: there is nobody to answer, and nothing to claim."""
+_WITHOUT_LENGTH = frozenset({204, 304})  # RFC 9110 §8.6
+_LENGTH_DIGITS = 18  # more bytes than any machine has; int() refuses thousands of digits
 
 
 def text_headers(raw: Iterable[tuple[bytes, bytes]]) -> HeaderPairs:
@@ -29,34 +35,32 @@ def raw_headers(headers: HeaderPairs) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
+def framed_headers(response: Response) -> list[tuple[bytes, bytes]]:
+    """The headers of a whole answer, with a right Content-Length where one belongs."""
+    headers = [pair for pair in raw_headers(response.headers) if pair[0].lower() != b"content-length"]
+    if response.status not in _WITHOUT_LENGTH:
+        headers.append((b"content-length", b"%d" % len(response.body)))
+    return headers
+
+
 def field_lines(scope: Scope, name: bytes) -> list[str]:
     """The values of all lines of one header; `name` in lower case, as ASGI gives them."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
-async def read_body(scope: Scope, receive: Receive, max_bytes: int | None) -> RequestBody:
-    """The whole body, in memory or in a file.
+def declared_length(scope: Scope) -> int | None:
+    """What Content-Length says, or None if it says nothing. Servers check it, but not all."""
+    for value in field_lines(scope, b"content-length"):
+        if value.isascii() and value.isdigit():
+            return int(value[-_LENGTH_DIGITS:]) if len(value.lstrip("0")) <= _LENGTH_DIGITS else 10**_LENGTH_DIGITS
+    return None
 
-    Raises:
-        BodyTooLarge: by its declared or its real length.
-        ClientGone: it is not whole.
-    """
-    if max_bytes is not None:
-        declared = field_lines(scope, b"content-length")
-        if declared and declared[0].isdigit() and int(declared[0]) > max_bytes:
-            raise BodyTooLarge(max_bytes)
-    body = RequestBody(max_bytes=max_bytes)
-    try:
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            body.write(message.get("body", b""))
-            if not message.get("more_body", False):
-                return body
-    except BaseException:
-        body.close()
-        raise
+
+def app_path(scope: Scope) -> str:
+    """The path as the application's own routes see it: without what a server, or a `Mount`, puts before them."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 def to_request(scope: Scope, body: RequestBody, native: Any) -> Request:
@@ -74,12 +78,8 @@ def to_request(scope: Scope, body: RequestBody, native: Any) -> Request:
 
 
 async def respond(send: Send, response: Response) -> None:
-    """Send a whole answer, with a right Content-Length where one belongs."""
-    headers = [pair for pair in raw_headers(response.headers) if pair[0].lower() != b"content-length"]
-    if response.status not in WITHOUT_LENGTH:
-        headers.append((b"content-length", b"%d" % len(response.body)))
-    start: Message = {"type": "http.response.start", "status": response.status, "headers": headers}
-    await send(start)
+    """Send a whole answer."""
+    await send({"type": "http.response.start", "status": response.status, "headers": framed_headers(response)})
     await send({"type": "http.response.body", "body": response.body})
 
 
@@ -88,7 +88,7 @@ def adding(headers: HeaderPairs, send: Send) -> Send:
     if not headers:
         return send
 
-    async def sender(message: Message) -> None:
+    async def sender(message: Any) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *raw_headers(headers)]}
         await send(message)

@@ -1,50 +1,160 @@
-"""The request's body again, for an application that believes to read it first."""
+"""What a protected application receives: its request's body as if nobody had read it, then what the server reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from time import monotonic
+from typing import BinaryIO
 
 import anyio
 from starlette.types import Message, Receive
 
-from idem_middleware.body import RequestBody
+from idem_middleware.body import BodyTooLarge, RequestBody
+from idem_middleware.capture import DRAIN_SECONDS
 
-__all__ = ["BodyReplay"]
+__all__ = ["ClientGone", "Departure", "Incoming"]
 
 _CHUNK_BYTES = 64 * 1024
-_DRAIN_SECONDS = 30.0
-"""How long a streamed answer may go on after its client left, so that it can be recorded whole."""
+_GRACE_SECONDS = 1.0
+"""How much later than the server says so somebody hears that the client left who waits for just that."""
 
 
-class BodyReplay:
-    """Gives the body, then whatever the server reports.
+class ClientGone(Exception):
+    """The client left while it was sending: there is nobody to answer, and nothing to claim."""
 
-    While a streamed answer is recorded, the client's leaving is reported late: the frameworks cancel a stream whose
-    client is gone, and a torn answer can't be replayed.
+
+class Departure:
+    """The news that the client left: who may hear it, and when.
+
+    Frameworks stop in the middle of an answer when they hear it, and a torn answer can't be replayed. So while an
+    answer is recorded nobody hears it, within bounds. Before the answer has begun, who asks without waiting
+    (`Request.is_disconnected`) is told at once. Who waits for it is told a little later: a response that is streamed
+    begins to listen just before it begins to speak.
     """
 
-    def __init__(self, body: RequestBody, receive: Receive) -> None:
-        self._body = body
+    def __init__(self) -> None:
+        self.told = False
+        """Whether it was heard by somebody who may have stopped the answer for it."""
+        self._at: float | None = None
+        self._answering = False
+        self._recording = False
+        self._changed: anyio.Event | None = None
+
+    @property
+    def happened(self) -> bool:
+        """Whether the client is known to have left."""
+        return self._at is not None
+
+    @property
+    def is_long_ago(self) -> bool:
+        """Whether the answer has had its time to end by itself."""
+        return self._at is not None and monotonic() >= self._at + DRAIN_SECONDS
+
+    def note(self) -> None:
+        """The client left."""
+        if self._at is None:
+            self._at = monotonic()
+
+    def answering(self, *, recording: bool) -> None:
+        """The answer has begun; whether it is (still) recorded."""
+        if self._answering and self._recording == recording:
+            return
+        self._answering, self._recording = True, recording
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
+
+    async def may_be_told(self) -> None:
+        """Return when whoever waits for this may hear the news."""
+        if not self._answering:
+            if anyio.current_effective_deadline() == -math.inf:  # cancelled already: it asks, and does not wait
+                return
+            await self._change(_GRACE_SECONDS)
+        while self._recording and await self._change(DRAIN_SECONDS):
+            pass
+        self.told = True
+
+    async def _change(self, patience_seconds: float) -> bool:
+        """Wait for something to change; False if it has not by so many seconds after the client left."""
+        left = (self._at or 0.0) + patience_seconds - monotonic()
+        if left <= 0:
+            return False
+        changed = self._changed = self._changed or anyio.Event()
+        with anyio.move_on_after(left):
+            await changed.wait()
+            return True
+        return False
+
+
+class Incoming:
+    """The `receive` of one protected request.
+
+    The body is read when it is needed first: by the application, which gets it as it comes, or for the claim.
+    """
+
+    def __init__(self, receive: Receive, *, declared_bytes: int | None = None, max_bytes: int | None = None) -> None:
+        self.body = RequestBody(max_bytes=max_bytes)
+        self.departure = Departure()
         self._receive = receive
-        self._chunks: Iterator[bytes] | None = body.chunks(_CHUNK_BYTES)
-        self._next = next(self._chunks, b"")
-        self._gone_at: float | None = None
-        self.holds_back_disconnect = False
+        self._excess = max_bytes is not None and declared_bytes is not None and declared_bytes > max_bytes
+        self._complete = False
+        self._file: BinaryIO | None = None
+        self._given_bytes = 0
+        self._all_given = False
+
+    async def complete(self) -> RequestBody:
+        """Have the whole body.
+
+        Raises:
+            BodyTooLarge: by its declared or its real length.
+            ClientGone: it is not whole.
+        """
+        if self._excess and self.body.max_bytes is not None:
+            raise BodyTooLarge(self.body.max_bytes)
+        while not self._complete:
+            message = await self._pull()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+        return self.body
 
     async def __call__(self) -> Message:
-        if self._chunks is not None:
-            chunk, self._next = self._next, next(self._chunks, b"")
-            if not self._next:
-                self._chunks = None
-            return {"type": "http.request", "body": chunk, "more_body": bool(self._next)}
-        message: Message = {"type": "http.disconnect"} if self._gone_at is not None else await self._receive()
-        if message["type"] == "http.disconnect":
-            await self._hold_back()
-        return message
+        if not self._all_given:
+            return await self._next()
+        if not self.departure.happened:
+            message = await self._receive()
+            if message["type"] != "http.disconnect":
+                return message
+            self.departure.note()
+        await self.departure.may_be_told()
+        return {"type": "http.disconnect"}
 
-    async def _hold_back(self) -> None:
-        if self._gone_at is None:
-            self._gone_at = monotonic()
-        if self.holds_back_disconnect:
-            await anyio.sleep(max(0.0, self._gone_at + _DRAIN_SECONDS - monotonic()))
+    def again(self) -> Receive:
+        """Another reader of the whole body, for functions that look into the request before the application does."""
+        file = self.body.open()
+
+        async def receive() -> Message:
+            chunk = file.read(_CHUNK_BYTES)
+            return {"type": "http.request", "body": chunk, "more_body": len(chunk) == _CHUNK_BYTES}
+
+        return receive
+
+    async def _next(self) -> Message:
+        if not self._complete:
+            message = await self._pull()
+            self._given_bytes = self.body.size
+            self._all_given = self._complete
+            return message
+        if self._file is None:
+            self._file = self.body.open()
+            self._file.seek(self._given_bytes)
+        chunk = self._file.read(_CHUNK_BYTES)
+        self._given_bytes += len(chunk)
+        self._all_given = self._given_bytes == self.body.size
+        return {"type": "http.request", "body": chunk, "more_body": not self._all_given}
+
+    async def _pull(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self.body.write(message.get("body", b""))
+            self._complete = not message.get("more_body", False)
+        return message

@@ -33,10 +33,10 @@ def request(document: object = None, *, body: bytes | None = None, **changes: An
 
 
 def outcome(
-    sent: Request, *, key: str | None = "k", caller: str | None = None, **options: Any
+    sent: Request, *, key: str | None = "k", name: str | None = None, **options: Any
 ) -> Identity | Passed | Problem:
     """What is made of a request that has this key in its header."""
-    return identify(sent, Admitted(Options.from_mapping(options), key), caller)
+    return identify(sent, Admitted(Options.from_mapping(options), key), name)
 
 
 def identity(sent: Request, **rest: Any) -> Identity:
@@ -126,8 +126,7 @@ class TestCaller:
 
     def test_callers_do_not_share_keys(self) -> None:
         """The same key and body of two are two pieces of work (kortix-ai/suna#5267, arun0009/idempotent#217)."""
-        options = {"caller": lambda native: "x"}
-        pks = {identity(request(1), caller=caller, **options).pk for caller in ("ada", "bob")}
+        pks = {identity(request(1), name=name, caller=str).pk for name in ("ada", "bob")}
         assert len(pks | {identity(request(1)).pk}) == 3
 
     def test_namespaces_do_not_share_keys(self) -> None:

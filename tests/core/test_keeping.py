@@ -27,7 +27,7 @@ KEEP, FAIL, RELEASE, UNKNOWN = Verdict.KEEP, Verdict.FAIL, Verdict.RELEASE, Verd
     ],
 )
 def test_default_rules(statuses: tuple[int, ...], expected: Verdict) -> None:
-    """Passing errors are not pinned to the key (LabsCrypt/remitlend#1329), final ones are (paveg/hono-idempotency#178)."""
+    """Passing errors are not pinned to the key (LabsCrypt/remitlend#1329), final ones are."""
     assert {verdict(Response(status), DEFAULT) for status in statuses} == {expected}
 
 

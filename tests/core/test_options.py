@@ -46,7 +46,7 @@ WRONG: list[tuple[str, object]] = [
     ("lease_seconds", "60"),
     ("lease_seconds", True),
     ("lease_seconds", float("nan")),
-    ("max_execution_seconds", 0),
+    ("max_execution_seconds", "900"),
     ("max_execution_seconds", 30),
     ("on_abandoned", "fail"),
     ("wait_seconds", -1),
@@ -218,7 +218,8 @@ class TestForms:
     def test_header_names_in_any_case(self) -> None:
         """HTTP does not care."""
         options = Options.from_mapping({"drop_headers": ["X-A"], "keep_headers": ("Date",)})
-        assert (options.drop_headers, options.keep_headers) == ({"x-a"}, {"date"})
+        assert options.drop_headers == {"x-a"}
+        assert options.keep_headers == {"date"}
 
     @pytest.mark.parametrize(("given", "secret"), [(None, None), ("s", b"s"), (b"s", b"s")])
     def test_a_secret_is_text_or_bytes(self, given: str | bytes | None, secret: bytes | None) -> None:

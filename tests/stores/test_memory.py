@@ -198,7 +198,6 @@ def test_bodies_never_lie_beside_their_record(store_of: Make) -> None:
     assert isinstance(store.load("1", 0.0), Gone)
 
 
-@pytest.mark.xfail(reason="a create collects two ends at most, then gives up")
 def test_a_key_that_was_renewed_often_still_makes_room(store_of: Make, time: ManualTime) -> None:
     """However many ends it had before its last one, once that is past the key is free."""
     store = store_of(max_entries=1)
@@ -211,7 +210,6 @@ def test_a_key_that_was_renewed_often_still_makes_room(store_of: Make, time: Man
     claim(store, "2", time)
 
 
-@pytest.mark.xfail(reason="a create collects two ends at most, then gives up")
 def test_as_many_free_keys_go_as_a_large_record_needs(store_of: Make, time: ManualTime) -> None:
     """Nothing is refused while there are records that nobody needs."""
     store = store_of(max_bytes=8 * 1024)

@@ -62,8 +62,11 @@ def running_probe(
     workers: int = 1,
     options: Mapping[str, Any] | None = None,
     bare: bool = False,
+    module: str = "tests.probe",
 ) -> Iterator[RunningProbe]:
     """Start a probe, wait until it is ready, and stop it in the end.
+
+    `module` is what is run: another one than the probe itself may put something around it.
 
     Raises:
         ProcessFailedError: it does not start.
@@ -74,15 +77,15 @@ def running_probe(
         arguments += ["--option", f"{name}={json.dumps(value)}"]
     if bare:
         arguments.append("--bare")
-    process, port = _start(arguments)
+    process, port = _start(module, arguments)
     with process:
         yield RunningProbe(framework, process, port, log)
 
 
-def _start(arguments: list[str]) -> tuple[Process, int]:
+def _start(module: str, arguments: list[str]) -> tuple[Process, int]:
     for tries_left in reversed(range(_TRIES)):
         port = free_port()
-        process = Process.module("tests.probe", "--port", str(port), *arguments)
+        process = Process.module(module, "--port", str(port), *arguments)
         try:
             process.wait_for_line("ready ")
         except ProcessFailedError as failed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ __all__ = ["Answer", "Calls", "ConditionFailed", "SkewWatch", "key_digest"]
 # AWS Architecture Blog, "Exponential Backoff And Jitter": full jitter finishes soonest under contention.
 _BASE_SECONDS = 0.05
 _CAP_SECONDS = 1.0
-_IMF_FIXDATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")  # RFC 9110 §5.6.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +47,17 @@ class SkewWatch:
         self._observers = observers
         self._told = False
 
-    def learn(self, response: object, round_trip_seconds: float) -> None:
-        """Learn from one answer, be it an error's, that has just arrived."""
+    def learn(self, response: object, sent_at: float) -> None:
+        """Learn from one answer, be it an error's, to a request sent at that instant of the machine's own clock."""
         metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
         # After a retry inside of the SDK it is not known which attempt this Date answers.
         if not isinstance(metadata, Mapping) or metadata.get("RetryAttempts"):
             return
         headers = metadata.get("HTTPHeaders")
         date = headers.get("date") if isinstance(headers, Mapping) else None
-        if not isinstance(date, str) or not _IMF_FIXDATE.fullmatch(date):
-            return  # a proxy's invention
-        self._clock.observe(date, round_trip_seconds)
+        if not isinstance(date, str):
+            return
+        self._clock.observe(date, sent_at)
         offset = self._clock.offset_seconds
         if abs(offset) > self._clock.margin_seconds:
             if not self._told:
@@ -105,7 +103,7 @@ class Calls:
         """
         tries = 0
         while True:
-            began_at = self.clock.monotonic()
+            began_at, sent_at = self.clock.monotonic(), self.clock.local_now()
             try:
                 response = getattr(self._get_client(), operation)(**request)
             except Exception as exc:
@@ -114,14 +112,14 @@ class Calls:
                 if fault is None:
                     raise
                 answered = getattr(exc, "response", None)
-                self._skew.learn(answered, took_seconds)
+                self._skew.learn(answered, sent_at)
                 if fault.kind is Kind.ANSWER:
                     return ConditionFailed(answered.get("Item") if isinstance(answered, Mapping) else None)
                 tries += 1
                 if fault.kind is not Kind.RETRY or not self.pause(tries, deadline, fault, took_seconds, pk=pk):
                     raise error_for(fault, self.table, operation) from exc
             else:
-                self._skew.learn(response, self.clock.monotonic() - began_at)
+                self._skew.learn(response, sent_at)
                 return Answer(response)
 
     def pause(

@@ -56,8 +56,9 @@ UNREADABLE = -1
 OPTIONAL = frozenset({"caller_digest", "response", "checkpoint"})
 """Attributes that are absent where the record has None."""
 
-# Instants outside of these are damage: milliseconds taken for seconds, for example, lie beyond the year 9999.
-_LATEST = 253_402_300_800.0
+# Instants outside of these are damage: zero is what a broken writer leaves (and would set a key free), and milliseconds
+# taken for seconds lie beyond the year 9999.
+_EARLIEST, _LATEST = 1, 253_402_300_800
 _MOST = 2**62
 _LONGEST_NUMBER = 64  # DynamoDB has 38 digits; longer text did not come from there
 _LONGEST_TEXT = 1024
@@ -327,7 +328,7 @@ def _whole(attributes: Mapping[object, object], name: str, least: int, most: int
 
 def _instant(attributes: Mapping[object, object], name: str) -> float:
     number = _decimal(attributes, name)
-    if not 0 <= number < Decimal(_LATEST):
+    if not _EARLIEST <= number < _LATEST:
         raise _Damaged(name)
     return float(number)
 

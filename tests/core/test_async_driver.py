@@ -1,0 +1,523 @@
+"""What only event loops can do to a request: cancel it anywhere, go down, or be several."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from idem_middleware import AsyncLease, EventKind, Options, Response, StoreUnavailable
+from idem_middleware.aio import acquisition
+from idem_middleware.aio.concurrency import Recordings, Signal, in_thread, pause
+from idem_middleware.aio.engine import AsyncEngine
+from idem_middleware.body import SPOOL_BYTES, RequestBody
+from idem_middleware.identity import Admitted, CallerUnknown
+from idem_middleware.messages import Request
+from idem_middleware.outcomes import Refused, Replayed
+from idem_middleware.settling import Recorded, Unrecorded
+from idem_middleware.stores.base import AsyncStore
+from idem_middleware.testing import Fault, FaultyStore, ManualClock
+from tests.core.support.stores import YieldingStore
+from tests.core.support.worlds import CREATED, SyncWorld, request
+
+ADMITTED = Admitted(Options(), "k")
+STEPS = range(40)  # more than a whole request takes
+PATIENCE_SECONDS = 10
+
+
+class YieldingFaults(FaultyStore):
+    """Faults, behind a face that yields."""
+
+    def to_async(self) -> AsyncStore:
+        return YieldingStore.face(self)
+
+
+class Process(SyncWorld):
+    """A process whose engine is used from event loops, each call of the store with several awaits."""
+
+    def __init__(self) -> None:
+        super().__init__(YieldingStore(clock=ManualClock(margin_seconds=2.0)))
+        self.runtime.store = self.store = YieldingFaults(self.memory)
+        self.asynchronous = AsyncEngine(self.store, runtime=self.runtime)
+        self.began = 0
+        self.ended = 0
+
+    async def handler(self, lease: AsyncLease | None) -> Response:
+        """Does its work with an await in the middle."""
+        self.began += 1
+        await asyncio.sleep(0)
+        self.ended += 1
+        return CREATED
+
+    async def serve(self) -> Response:
+        """The one request of these tests."""
+        return await self.asynchronous.run(request(), self.handler)
+
+    async def attempt(self, **options: object) -> object:
+        """A try to get a lease."""
+        return await self.asynchronous.acquire(request(), Admitted(Options.from_mapping(options), "k"))
+
+    async def lease_async(self) -> AsyncLease:
+        """A lease."""
+        lease = await self.attempt()
+        assert isinstance(lease, AsyncLease)
+        return lease
+
+
+@pytest.fixture
+def process() -> Process:
+    """A fresh one."""
+    return Process()
+
+
+async def steps(number: int) -> None:
+    """Let the loop turn."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def assert_consistent(process: Process) -> None:
+    """The rule is "did the handler start", not "was it cancelled" (elchin92/avito-mcp#60, caura-ai/caura#1629)."""
+    process.pass_by(2, step=0.1)
+    outcome = process.another().acquire()
+    if process.ended:  # done: recorded, whatever was cancelled
+        assert isinstance(outcome, Replayed)
+    elif process.began:  # half-way: nobody knows, so the key is held until the lease is over
+        assert isinstance(outcome, Refused)
+        process.pass_by(62)
+        assert process.another().lease().attempt == 2
+    else:  # never begun: the retry need not wait
+        assert not isinstance(outcome, Refused | Replayed)
+
+
+@pytest.mark.parametrize("number", STEPS)
+def test_a_request_that_is_cancelled_at_any_await_leaves_its_key_right(process: Process, number: int) -> None:
+    """While it claims, while it runs, while it records, and after."""
+
+    async def main() -> None:
+        task = asyncio.create_task(process.serve())
+        await steps(number)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled() or task.result() == CREATED
+        await process.asynchronous._recordings.drain(PATIENCE_SECONDS)
+
+    asyncio.run(main())
+    assert_consistent(process)
+
+
+@pytest.mark.parametrize("number", STEPS)
+def test_a_loop_that_goes_down_at_any_await_leaves_its_key_right(process: Process, number: int) -> None:
+    """What was being recorded is recorded beside the loop."""
+
+    async def main() -> None:
+        _task = asyncio.create_task(process.serve())
+        await steps(number)
+
+    asyncio.run(main())
+    assert_consistent(process)
+
+
+@pytest.mark.parametrize("number", STEPS)
+def test_a_loop_that_just_stops_at_any_await_leaves_its_key_right(process: Process, number: int) -> None:
+    """Without a word to its tasks, as some servers do when they are told twice to end."""
+    loop = asyncio.new_event_loop()
+    coroutine = process.serve()
+    task = loop.create_task(coroutine)
+    loop.run_until_complete(steps(number))
+    loop.close()
+    for unfinished in [task, *process.asynchronous._recordings._tasks]:
+        unfinished._log_destroy_pending = False  # type: ignore[attr-defined]
+        unfinished.get_coro().close()  # type: ignore[union-attr]
+    assert_consistent(process)
+
+
+def test_the_steps_reach_beyond_a_whole_request(process: Process) -> None:
+    """Or the tests above would prove less than they say."""
+
+    async def main() -> bool:
+        task = asyncio.create_task(process.serve())
+        await steps(STEPS[-1])
+        return task.done()
+
+    assert asyncio.run(main())
+
+
+def test_a_cancelled_completion_is_recorded_all_the_same(process: Process) -> None:
+    """The cancellation comes out, and the write goes on."""
+
+    async def main() -> None:
+        lease = await process.lease_async()
+        task = asyncio.create_task(lease.settle(CREATED))
+        await steps(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert lease.settled
+        lease.abandon()  # what an adapter may well do now changes nothing
+        assert await process.asynchronous._recordings.drain(PATIENCE_SECONDS)
+
+    asyncio.run(main())
+    assert process.another().replay() == CREATED
+    assert process.kinds() == ["claimed", "completed"]
+
+
+def test_a_completion_that_waits_for_a_renewal_leaves_the_loop_free(process: Process) -> None:
+    """The renewer is a thread that holds the lease's lock."""
+
+    async def main() -> None:
+        lease = await process.lease_async()
+        with lease._claim.lock.held():  # the renewer
+            task = asyncio.create_task(lease.settle(CREATED))
+            await steps(10)
+            assert not task.done()
+        assert await task == Recorded()
+
+    asyncio.run(main())
+
+
+def test_a_completion_that_is_cancelled_while_it_waits_for_a_renewal_goes_on(process: Process) -> None:
+    """Even if its loop is gone by the time that the renewal is done."""
+
+    async def main(lease: AsyncLease) -> None:
+        _task = asyncio.create_task(lease.settle(CREATED))
+        await steps(5)
+
+    async def claim() -> AsyncLease:
+        return await process.lease_async()
+
+    lease = asyncio.run(claim())
+    with lease._claim.lock.held():
+        asyncio.run(main(lease))
+    process.pass_by(1, step=0.1)
+    assert process.another().replay() == CREATED
+
+
+def test_a_waiter_that_is_cancelled_hands_over(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one looks from then on."""
+    sleepers = Sleepers(process.clock)
+    monkeypatch.setattr(acquisition, "pause", sleepers.pause)
+
+    async def main() -> None:
+        lease = await process.lease_async()
+        first, second = (asyncio.create_task(process.attempt(wait_seconds=30)) for _ in range(2))
+        await steps(20)
+        first.cancel()
+        await steps(5)
+        assert await lease.settle(CREATED) == Recorded()
+        assert isinstance(await second, Replayed)
+        assert first.cancelled()
+
+    asyncio.run(main())
+    assert process.runtime.flights._flights == {}
+
+
+def test_many_waiters_of_a_key_look_once(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One polls, all are told, and at once when the owner is in the same process."""
+    sleepers = Sleepers(process.clock)
+    monkeypatch.setattr(acquisition, "pause", sleepers.pause)
+
+    async def main() -> None:
+        lease = await process.lease_async()
+        waiters = [asyncio.create_task(process.attempt(wait_seconds=30)) for _ in range(20)]
+        await steps(20)
+        process.calls()
+        for _ in range(3):
+            await sleepers.pass_by(1.0)
+        assert process.calls() == ["load"] * 3
+        assert await lease.settle(CREATED) == Recorded()
+        assert all([isinstance(await waiter, Replayed) for waiter in waiters])
+        assert process.calls() == ["swap", "load"]
+
+    asyncio.run(main())
+
+
+def test_waiters_take_over_one_at_a_time(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease ended: one runs, the others wait for that one."""
+    sleepers = Sleepers(process.clock)
+    monkeypatch.setattr(acquisition, "pause", sleepers.pause)
+    process.another().lease(lease_seconds=3)
+
+    async def main() -> None:
+        waiters = {asyncio.create_task(process.attempt(wait_seconds=30)) for _ in range(5)}
+        await steps(20)
+        for _ in range(6):
+            await sleepers.pass_by(1.0)
+        done = {waiter for waiter in waiters if waiter.done()}
+        (winner,) = [waiter.result() for waiter in done]
+        assert isinstance(winner, AsyncLease)
+        assert winner.attempt == 2
+        await winner.settle(CREATED)
+        assert {type(await waiter) for waiter in waiters - done} == {Replayed}
+
+    asyncio.run(main())
+
+
+class Sleepers:
+    """Pauses that end when they are woken, or when a clock that is moved by hand has reached their end."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._sleeping: list[tuple[float, asyncio.Event]] = []
+
+    async def pause(self, signal: Signal, seconds: float) -> None:
+        """As `aio.concurrency.pause`."""
+        sleeper = self._clock.monotonic() + seconds, signal._event
+        self._sleeping.append(sleeper)
+        try:
+            await signal._event.wait()
+        finally:
+            self._sleeping.remove(sleeper)
+        signal._event.clear()
+
+    async def pass_by(self, seconds: float) -> None:
+        """Let time pass."""
+        self._clock.advance(seconds)
+        for until, event in self._sleeping:
+            if until <= self._clock.monotonic():
+                event.set()
+        await steps(30)
+
+
+class TestSeveralLoops:
+    """One engine belongs to no loop (aio-libs/aiobotocore#807, terricain/aioboto3#180)."""
+
+    def test_one_after_the_other(self, process: Process) -> None:
+        """As `asyncio.run` for each request does it."""
+        assert asyncio.run(process.serve()) == CREATED
+        answer = asyncio.run(process.serve())
+        assert (answer.body, answer.header("idempotent-replayed")) == (b"created", "true")
+        assert process.ended == 1
+
+    def test_a_lease_may_be_settled_on_another_loop(self, process: Process) -> None:
+        """It belongs to none."""
+        lease = asyncio.run(process.lease_async())
+
+        async def settle() -> object:
+            return await lease.settle(CREATED)
+
+        assert asyncio.run(settle()) == Recorded()
+
+    def test_at_once_in_several_threads(self, process: Process) -> None:
+        """Exactly one runs, the others wait and get its answer."""
+        answers: list[bytes] = []
+        options = Options(wait_seconds=PATIENCE_SECONDS)
+        engine = AsyncEngine(self_store := process.store, options, runtime=process.runtime)
+        assert engine.store is self_store
+
+        def work() -> None:
+            async def main() -> Response:
+                return await engine.run(request(), process.handler)
+
+            answers.append(asyncio.run(main()).body)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        assert answers == [b"created"] * 8
+        assert process.began == 1
+
+    def test_a_blocking_lease_is_the_same_lease(self, process: Process) -> None:
+        """For code of the request that runs on a thread."""
+        lease = asyncio.run(process.lease_async())
+        assert lease.blocking.settle(CREATED) == Recorded()
+        assert lease.settled
+
+
+class TestCaller:
+    """The function may be a coroutine function."""
+
+    @staticmethod
+    def ask(process: Process, caller: Callable[[object], Awaitable[object]]) -> str | None:
+        """Ask it."""
+        admitted = Admitted(Options(caller=caller), "k")
+
+        async def main() -> str | None:
+            return await process.asynchronous.caller(admitted, "ada")
+
+        return asyncio.run(main())
+
+    def test_it_is_awaited(self, process: Process) -> None:
+        """And gets the framework's request."""
+
+        async def caller(native: object) -> object:
+            await asyncio.sleep(0)
+            return native
+
+        assert self.ask(process, caller) == "ada"
+
+    def test_one_that_raises_names_nobody(self, process: Process) -> None:
+        """The cause is kept."""
+
+        async def caller(native: object) -> object:
+            raise LookupError(native)
+
+        with pytest.raises(CallerUnknown) as caught:
+            self.ask(process, caller)
+        assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_a_large_body_is_read_off_the_loop(process: Process) -> None:
+    """It lies in a file."""
+    threads: list[threading.Thread] = []
+
+    def payload(sent: Request) -> int:
+        threads.append(threading.current_thread())
+        return 1
+
+    async def main(size: int) -> None:
+        with RequestBody() as body:
+            body.write(b"x" * size)
+            sent = Request(method="POST", path="/", body=body)
+            await process.asynchronous.acquire(sent, Admitted(Options(payload=payload), str(size)))
+
+    asyncio.run(main(SPOOL_BYTES))
+    asyncio.run(main(SPOOL_BYTES + 1))
+    assert [thread is threading.current_thread() for thread in threads] == [True, False]
+
+
+class TestDraining:
+    """At the end of a loop."""
+
+    def test_what_is_being_recorded_is_waited_for(self, process: Process) -> None:
+        """And what goes on beside it."""
+
+        async def main() -> bool:
+            lease = await process.lease_async()
+            task = asyncio.create_task(lease.settle(CREATED))
+            await steps(1)
+            task.cancel()
+            return await process.asynchronous.drain_async(PATIENCE_SECONDS)
+
+        assert asyncio.run(main())
+        assert process.another().replay() == CREATED
+
+    def test_what_could_not_be_recorded_in_time_is_told(self, process: Process) -> None:
+        """Here the upkeep has no threads."""
+
+        async def main() -> bool:
+            lease = await process.lease_async()
+            process.store.fail(Fault.LOST_REQUEST, on="swap")
+            assert await lease.settle(CREATED) == Unrecorded()
+            return await process.asynchronous.drain_async(0)
+
+        assert not asyncio.run(main())
+
+    def test_a_recording_that_hangs_is_left(self) -> None:
+        """After its time."""
+
+        async def main() -> None:
+            recordings = Recordings()
+            hanging = asyncio.Event()
+            task = asyncio.create_task(recordings.shielded(hanging.wait(), cancelled=lambda: None))
+            await steps(1)
+            assert not await recordings.drain(0)
+            hanging.set()
+            assert await task
+            assert await recordings.drain(0)
+
+        asyncio.run(main())
+
+    def test_recordings_of_another_loop_are_not_waited_for(self) -> None:
+        """They can't be."""
+        recordings = Recordings()
+        loop = asyncio.new_event_loop()
+        hanging = asyncio.Event()
+
+        async def begin() -> asyncio.Task[bool]:
+            task = asyncio.create_task(recordings.shielded(hanging.wait(), cancelled=lambda: None))
+            await steps(2)
+            return task
+
+        task = loop.run_until_complete(begin())
+        assert asyncio.run(recordings.drain(PATIENCE_SECONDS))
+        hanging.set()
+        loop.run_until_complete(task)
+        loop.close()
+
+    def test_a_blocking_wait_is_off_the_loop_and_its_threads(self) -> None:
+        """Those may all be busy."""
+
+        async def main() -> tuple[float, bool]:
+            loop = asyncio.get_running_loop()
+            seen: list[float] = []
+            others = threading.Event()
+            loop.set_default_executor(Busy())
+
+            def wait(seconds: float) -> bool:
+                seen.append(seconds)
+                others.set()
+                return threading.current_thread() is not threading.main_thread()
+
+            return seen[0] if await in_thread(wait, 3.0) else -1.0, others.is_set()
+
+        assert asyncio.run(main()) == (3.0, True)
+
+
+class Busy(asyncio.base_events.concurrent.futures.ThreadPoolExecutor):  # type: ignore[name-defined,misc]
+    """Takes no work."""
+
+    def submit(self, *_: object, **__: object) -> None:
+        """Whoever asks waits for ever."""
+        pytest.fail("the loop's own threads were asked")
+
+
+class TestSignals:
+    """Waking a coroutine from anywhere."""
+
+    def test_one_that_is_set_ends_the_pause(self) -> None:
+        """From another thread; and only the next one."""
+
+        async def main() -> None:
+            signal = Signal()
+            threading.Thread(target=signal.set).start()
+            await pause(signal, PATIENCE_SECONDS)
+            await pause(signal, 0)
+
+        asyncio.run(main())
+
+    def test_one_of_a_closed_loop_is_nobodys(self) -> None:
+        """Setting it does no harm."""
+
+        async def main() -> Signal:
+            return Signal()
+
+        asyncio.run(main()).set()
+
+
+def test_the_uncertain_claim_of_a_cancelled_request_is_undone(process: Process) -> None:
+    """The write went on in its thread, and nothing runs under it."""
+
+    async def main() -> None:
+        task = asyncio.create_task(process.serve())
+        await steps(2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+    assert process.began == 0
+    process.pass_by(1, step=0.1)
+    assert process.last(EventKind.CLAIM_UNDONE).key_digest
+
+
+def test_an_error_of_the_store_that_is_none_of_ours_comes_out(process: Process) -> None:
+    """With the claim undone if it was written, and the answer recorded if it can be."""
+
+    def broken() -> None:
+        raise StoreUnavailable("x") from LookupError("cause")
+
+    process.store.before(broken, on="create")
+    assert isinstance(asyncio.run(process.attempt()), Refused)
+
+
+@pytest.fixture(autouse=True)
+def no_task_is_forgotten() -> Iterator[None]:
+    """Nothing of one test's loops is collected in another."""
+    yield
+    import gc  # noqa: PLC0415
+
+    gc.collect()

@@ -1,0 +1,245 @@
+"""What happens beside the requests, at its time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from idem_middleware import upkeep as upkeep_module
+from idem_middleware.testing import ManualClock
+from idem_middleware.upkeep import Upkeep, process_upkeep
+from tests.core.support.forks import in_child
+
+PATIENCE_SECONDS = 10
+
+
+class Beside:
+    """An upkeep on a clock that is moved by hand, and what its jobs did."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.upkeep = Upkeep(monotonic=self.clock.monotonic, threads=False)
+        self.done: list[str] = []
+
+    def job(self, name: str, *again: float) -> Callable[[], float | None]:
+        """A job that notes its name, and wants to run again after each of these."""
+        pauses = iter(again)
+
+        def run() -> float | None:
+            self.done.append(name)
+            return next(pauses, None)
+
+        return run
+
+    def after(self, seconds: float) -> list[str]:
+        """What is done by then."""
+        self.clock.advance(seconds)
+        self.upkeep.run_due()
+        done, self.done = self.done, []
+        return done
+
+
+@pytest.fixture
+def beside() -> Beside:
+    """A fresh one."""
+    return Beside()
+
+
+def test_jobs_run_at_their_time_and_in_its_order(beside: Beside) -> None:
+    """Not in the order in which they were given."""
+    beside.upkeep.schedule(2, beside.job("later"))
+    beside.upkeep.schedule(1, beside.job("sooner"))
+    assert beside.after(0.9) == []
+    assert beside.after(1.1) == ["sooner", "later"]
+    assert beside.after(100) == []
+
+
+def test_jobs_of_one_instant_run_in_the_order_given(beside: Beside) -> None:
+    """First come, first served."""
+    for name in "abc":
+        beside.upkeep.schedule(1, beside.job(name))
+    assert beside.after(1) == ["a", "b", "c"]
+
+
+def test_a_job_runs_again_when_it_says_so(beside: Beside) -> None:
+    """A pause each, from the end of its run."""
+    beside.upkeep.schedule(1, beside.job("x", 5, 2))
+    assert [beside.after(seconds) for seconds in (1, 4.9, 0.1, 1.9, 0.1, 99)] == [["x"], [], ["x"], [], ["x"], []]
+    assert len(beside.upkeep) == 0
+
+
+def test_a_cancelled_job_does_not_run(beside: Beside) -> None:
+    """Nor is it counted."""
+    job = beside.upkeep.schedule(1, beside.job("x"))
+    beside.upkeep.schedule(2, beside.job("y"))
+    job.cancel()
+    assert len(beside.upkeep) == 1
+    assert job.run() is None
+    assert beside.after(2) == ["y"]
+
+
+def test_a_job_that_is_cancelled_while_it_runs_does_not_run_again(beside: Beside) -> None:
+    """What is running ends by itself."""
+
+    def run() -> float:
+        job.cancel()
+        return 1.0
+
+    job = beside.upkeep.schedule(1, run)
+    assert beside.after(1) == []
+    assert len(beside.upkeep) == 0
+
+
+def test_a_job_that_raises_is_logged_and_harms_no_other(beside: Beside, caplog: pytest.LogCaptureFixture) -> None:
+    """It is over."""
+
+    def broken() -> None:
+        raise LookupError("broken")
+
+    beside.upkeep.schedule(1, broken, important=True)
+    beside.upkeep.schedule(1, beside.job("x"))
+    with caplog.at_level(logging.ERROR, "idem_middleware"):
+        assert beside.after(1) == ["x"]
+    assert "upkeep failed" in caplog.text
+    assert beside.upkeep.drain(0)
+
+
+class TestDraining:
+    """At the end of a process."""
+
+    def test_with_nothing_important_there_is_nothing_to_wait_for(self, beside: Beside) -> None:
+        """Leases lapse by themselves."""
+        beside.upkeep.schedule(1, beside.job("renewal", 1, 1))
+        assert beside.upkeep.drain(0)
+
+    def test_important_jobs_become_due(self, beside: Beside) -> None:
+        """A recording does not wait for its next try."""
+        beside.upkeep.schedule(100, beside.job("recording"), important=True)
+        beside.upkeep.schedule(1, beside.job("renewal"))
+        assert not beside.upkeep.drain(0)
+        assert beside.after(0) == ["recording"]
+        assert beside.upkeep.drain(0)
+
+    def test_a_cancelled_job_is_not_waited_for(self, beside: Beside) -> None:
+        """Once its time has come."""
+        beside.upkeep.schedule(1, beside.job("x"), important=True).cancel()
+        assert beside.after(1) == []
+        assert beside.upkeep.drain(0)
+
+    def test_it_waits_for_the_threads(self) -> None:
+        """And tells that all is done."""
+        upkeep = Upkeep()
+        done = threading.Event()
+
+        def run() -> float | None:
+            first = not done.is_set()
+            done.set()
+            return 0.0 if first else None
+
+        upkeep.schedule(3600, run, important=True)
+        assert upkeep.drain(PATIENCE_SECONDS)
+        assert done.is_set()
+
+    def test_it_gives_up_in_time(self) -> None:
+        """A store that is away must not keep a process alive."""
+        clock = ManualClock()
+        upkeep = Upkeep(monotonic=clock.monotonic)
+        release = threading.Event()
+
+        def run() -> None:
+            clock.advance(60)
+            release.wait(PATIENCE_SECONDS)
+
+        upkeep.schedule(0, run, important=True)
+        try:
+            assert not upkeep.drain(5)
+        finally:
+            release.set()
+
+
+class TestThreads:
+    """As in a process that serves."""
+
+    def test_jobs_run_beside_whoever_gave_them(self) -> None:
+        """A slow one delays no other."""
+        upkeep = Upkeep()
+        both = threading.Barrier(3, timeout=PATIENCE_SECONDS)
+        for _ in range(2):
+            upkeep.schedule(0, lambda: both.wait() and None)
+        both.wait()
+
+    def test_a_job_that_comes_sooner_overtakes(self) -> None:
+        """The thread that sleeps until the later one is woken."""
+        upkeep = Upkeep()
+        done = threading.Event()
+        upkeep.schedule(3600, lambda: None)
+        upkeep.schedule(0, done.set)
+        assert done.wait(PATIENCE_SECONDS)
+
+    def test_they_start_when_they_are_needed(self) -> None:
+        """A process that protects nothing has none of them."""
+        upkeep = Upkeep()
+        assert upkeep._thread is None
+        upkeep.schedule(3600, lambda: None)
+        assert upkeep._thread is not None
+        assert upkeep._thread.daemon
+
+    def test_they_end_with_the_interpreter(self) -> None:
+        """Whose pools take nothing more."""
+        upkeep = Upkeep()
+        upkeep.schedule(3600, lambda: None)
+        assert upkeep._pool is not None
+        assert upkeep._thread is not None
+        upkeep._pool.shutdown()
+        upkeep.schedule(0, lambda: None)
+        upkeep._thread.join(PATIENCE_SECONDS)
+        assert not upkeep._thread.is_alive()
+
+
+class TestForks:
+    """A child starts with nothing of its parent's."""
+
+    def test_jobs_and_threads_are_forgotten(self) -> None:
+        """The parent renews its own leases."""
+        upkeep = Upkeep()
+        upkeep.schedule(3600, lambda: None, important=True)
+        with upkeep._changed:  # another thread, at the moment of the fork
+            assert in_child(lambda: upkeep._thread is None and len(upkeep) == 0 and upkeep.drain(0))
+        assert len(upkeep) == 1
+
+    def test_the_child_has_upkeep_of_its_own(self) -> None:
+        """Its threads start with its first job."""
+        upkeep = Upkeep()
+        upkeep.schedule(3600, lambda: None)
+
+        def works() -> bool:
+            done = threading.Event()
+            upkeep.schedule(0, done.set)
+            return done.wait(PATIENCE_SECONDS)
+
+        assert in_child(works)
+
+    def test_the_lock_of_the_process_is_free_in_the_child(self) -> None:
+        """Whoever held it is not there."""
+        with upkeep_module._default_lock:
+            assert in_child(lambda: process_upkeep() is process_upkeep())
+
+
+def test_a_process_has_one_upkeep() -> None:
+    """However many engines it has."""
+    assert process_upkeep() is process_upkeep()
+
+
+def test_at_exit_recordings_are_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the process's own upkeep, if it has one."""
+    upkeep = Upkeep()
+    done = threading.Event()
+    upkeep.schedule(3600, done.set, important=True)
+    monkeypatch.setattr(upkeep_module, "_default", upkeep)
+    upkeep_module._at_exit()
+    assert done.is_set()
+    monkeypatch.setattr(upkeep_module, "_default", None)
+    upkeep_module._at_exit()

@@ -1,0 +1,70 @@
+"""Services to send requests to: every framework, on one worker and on two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.client import Service
+from tests.servers.probes import CRASHING, ONE_WORKER, PATIENT, STRICT, TWO_WORKERS, Probes
+from tests.support.fault_proxy import FaultProxy, running_fault_proxy
+from tests.support.probes import INSTALLED_FRAMEWORKS
+
+_WORKERS = {1: ONE_WORKER, 2: TWO_WORKERS}
+_EVERYWHERE = [
+    pytest.param((framework, setup), id=f"{framework}-{workers}")
+    for framework in INSTALLED_FRAMEWORKS
+    for workers, setup in _WORKERS.items()
+]
+on_all_frameworks = pytest.fixture(params=INSTALLED_FRAMEWORKS)
+
+
+@pytest.fixture(scope="session")
+def proxy(dynamodb_local: str) -> Iterator[FaultProxy]:
+    """The proxy between all probes and DynamoDB Local."""
+    with running_fault_proxy(dynamodb_local) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def probes(dynamodb_local: str, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probes]:
+    """The probes of this test process."""
+    probes = Probes(dynamodb_local, proxy, tmp_path_factory.mktemp("servers"))
+    yield probes
+    probes.stop()
+
+
+@pytest.fixture(params=_EVERYWHERE)
+def service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
+    """The product's defaults, with one worker and with two."""
+    with probes.service(*request.param) as service:
+        yield service
+
+
+@on_all_frameworks
+def single_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
+    """The product's defaults, with one worker: for what no second worker can change."""
+    with probes.service(request.param, ONE_WORKER) as service:
+        yield service
+
+
+@on_all_frameworks
+def strict_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
+    """Strict keys, no second run after a crash, server errors are final, and a page that documents it."""
+    with probes.service(request.param, STRICT) as service:
+        yield service
+
+
+@on_all_frameworks
+def patient_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
+    """Duplicates wait for the first answer, keys are UUIDs, and other middleware is around."""
+    with probes.service(request.param, PATIENT) as service:
+        yield service
+
+
+@on_all_frameworks
+def crashing_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
+    """Leases of a second, and workers that may crash."""
+    with probes.service(request.param, CRASHING) as service:
+        yield service
