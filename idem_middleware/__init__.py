@@ -53,7 +53,7 @@ _HOMES = {
     "store_from_url": "stores.urls",
 }
 
-__all__ = [  # noqa: PLE0604 - the names above, which a test compares
+__all__ = [  # the names above, which a test compares
     "AsyncEngine",
     "AsyncLease",
     "ConfigurationError",
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from importlib import import_module  # noqa: PLC0415 - needed only here
 
     value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value

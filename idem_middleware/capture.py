@@ -11,6 +11,7 @@ __all__ = ["DRAIN_SECONDS", "Capture"]
 DRAIN_SECONDS = 30.0
 """How long the rest of an answer whose client left is still produced, so that it can be recorded whole."""
 
+_LENGTH_DIGITS = 18  # more bytes than any answer has; int() refuses thousands of digits
 _NEVER_WITH_BODY = frozenset({204, 304})  # RFC 9110 §6.4.1
 
 
@@ -25,8 +26,7 @@ class Capture:
 
     def __init__(self, status: int, headers: HeaderPairs, max_bytes: int) -> None:
         self.head = Response(status, headers)
-        declared = header_values(headers, "content-length")
-        self._length = int(declared[0]) if declared and declared[0].isdigit() else None
+        self._length = _declared(headers)
         self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size_bytes = 0
@@ -67,6 +67,11 @@ class Capture:
         self._passed_bytes += len(visible)
         return visible
 
+    def ending(self, piece: bytes = b"") -> bytes:
+        """Take the last piece; gives all that is still to be seen, once the answer is recorded."""
+        self._keep(piece)
+        return b"" if self.head.status in _NEVER_WITH_BODY else self.held_back() + piece
+
     def held_back(self) -> bytes:
         """What was held back, to be shown once the answer is recorded."""
         held, self._held = self._held, b""
@@ -80,15 +85,21 @@ class Capture:
             return None
         return Response(self.head.status, self.head.headers, b"".join(self._parts))
 
-    def outcome(self, options: Options) -> Response | None:
+    def outcome(self, options: Options, *, from_view: bool = True) -> Response | None:
         """What to settle with; None if the work is done and its answer can't be kept.
 
         An answer whose status is not kept anyway need not be whole; but `store_if` could want to see its body.
         """
         response = self.response()
-        if response is None and options.store_if is None and verdict(self.head, options) is not Verdict.KEEP:
-            return self.head
+        if response is None and (options.store_if is None or not from_view):
+            kept = verdict(self.head, options, from_view=from_view) is Verdict.KEEP
+            return None if kept else self.head
         return response
+
+    def give_up(self) -> None:
+        """It is cut off: keep nothing of it."""
+        self.keeps_body = False
+        self.forget()
 
     def forget(self) -> None:
         """Give the memory back."""
@@ -102,3 +113,11 @@ class Capture:
             self._parts.append(piece)
         else:
             self._parts.clear()
+
+
+def _declared(headers: HeaderPairs) -> int | None:
+    """What Content-Length says; what is no number says nothing."""
+    for value in header_values(headers, "content-length"):
+        if value.isascii() and value.isdigit() and len(value) <= _LENGTH_DIGITS:
+            return int(value)
+    return None

@@ -6,6 +6,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Callable
+from typing import assert_never
 from uuid import UUID
 
 from idem_middleware import transitions
@@ -28,7 +29,6 @@ from idem_middleware.settling import (
     plan_omission,
 )
 from idem_middleware.stores.base import ITEM_TOO_LARGE, Found, Gone, Store, Written
-from idem_middleware.upkeep import Job
 
 __all__ = ["MAX_ROUNDS", "BaseLease", "Claim", "judge", "undo_later"]
 
@@ -44,7 +44,10 @@ _CHUNK_ALLOWANCE_SECONDS = 0.25  # a large answer is allowed longer than one cal
 
 
 class Claim:
-    """What the sync and the async lease share. All that is written goes through its lock, one write after another."""
+    """What the sync and the async lease share. All that is written goes through its lock, one write after another.
+
+    The lease is kept alive from the start, as long as somebody holds this object.
+    """
 
     def __init__(self, runtime: Runtime, attempt: Attempt, record: Record) -> None:
         self.runtime = runtime
@@ -58,15 +61,10 @@ class Claim:
         self._recording_late = False
         clock = runtime.store.clock
         self._renew_until = clock.monotonic() + attempt.options.max_execution_seconds
-        self._renewal: Job | None = None
-
-    def begin(self, kind: EventKind) -> None:
-        """Keep the lease alive from now on, as long as somebody holds this object."""
-        self.tell(kind)
         # The lease began when the claim was sent, not when its reply came.
-        passed_seconds = self.runtime.store.clock.now() + self.attempt.options.lease_seconds - self.record.expires_at
+        passed_seconds = clock.now() + attempt.options.lease_seconds - record.expires_at
         first = min(self._interval, max(0.0, self._interval - passed_seconds))
-        self._renewal = self.runtime.upkeep.schedule(first, _weakly(self))
+        self._renewal = runtime.upkeep.schedule(first, _weakly(self))
 
     def tell(self, kind: EventKind, **fields: object) -> None:
         """Emit an event about this claim."""
@@ -81,8 +79,7 @@ class Claim:
     def end(self) -> None:
         """Nothing more is written: forget the lease, and tell those who wait in this process."""
         self.settled = True
-        if self._renewal is not None:
-            self._renewal.cancel()
+        self._renewal.cancel()
         self.runtime.flights.notify(self.record.pk)
 
     def written(self, plan: Plan) -> None:
@@ -206,7 +203,7 @@ class BaseLease:
 
     @property
     def attempt(self) -> int:
-        """1 for the first execution under this key, 2 for the next, …"""
+        """1 for the first execution under this key, 2 for the next."""
         return self._claim.record.attempt
 
     @property
@@ -256,6 +253,8 @@ def judge(attempt: Attempt, tried: Record, result: Written | Found | Gone, now: 
             return decide(attempt.after(tried), record, now)
         case Gone():
             return decide(attempt, None, now)
+        case _:
+            assert_never(result)
 
 
 def swap(claim: Claim, store: Store, make: Callable[[Record, float], Record], deadline: float) -> Step:

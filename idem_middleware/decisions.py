@@ -113,7 +113,9 @@ class Attempt:
         )
 
 
-def decide(attempt: Attempt, found: Record | None, now: float) -> Step:
+def decide(  # noqa: C901, PLR0911, PLR0912 - the questions, one after the other
+    attempt: Attempt, found: Record | None, now: float
+) -> Step:
     """Say what to do next about the record found under this key; `now` is unix seconds by the store's clock."""
     if found is None:
         return Create(attempt.claim(None, now))

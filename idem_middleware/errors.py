@@ -1,12 +1,12 @@
 """Everything that this package raises.
 
-    IdempotencyError
-    ├── ConfigurationError        wrong options or store URL; carries all problems found
-    ├── StoreUnavailable          the store did not answer in time; the write may have happened
-    │   └── StoreMisconfigured    no such table, wrong key schema, no permission: an operator must act
-    ├── StoreFull                 a bounded store has no room left for another claim
-    ├── LeaseLost                 another attempt owns the key now
-    └── RequestRefused            `run_once` was refused; carries the problem
+IdempotencyError
+├── ConfigurationError        wrong options or store URL; carries all problems found
+├── StoreUnavailable          the store did not answer in time; the write may have happened
+│   └── StoreMisconfigured    no such table, wrong key schema, no permission: an operator must act
+├── StoreFull                 a bounded store has no room left for another claim
+├── LeaseLost                 another attempt owns the key now
+└── RequestRefused            `run_once` was refused; carries the problem
 """
 
 from __future__ import annotations

@@ -72,6 +72,12 @@ _ERRORS = frozenset({EventKind.EXECUTED_NOT_RECORDED, EventKind.STORE_FAILED})
 logger = logging.getLogger("idem_middleware")
 
 
+def _level(kind: EventKind) -> int:
+    if kind in _ERRORS:
+        return logging.ERROR
+    return logging.WARNING if kind in _WARNINGS else logging.DEBUG
+
+
 class LoggingObserver:
     """Writes each event as one line, its fields also in `extra` for structured formatters."""
 
@@ -79,7 +85,7 @@ class LoggingObserver:
         self._logger = target
 
     def __call__(self, event: Event) -> None:
-        level = logging.ERROR if event.kind in _ERRORS else logging.WARNING if event.kind in _WARNINGS else logging.DEBUG
+        level = _level(event.kind)
         if not self._logger.isEnabledFor(level):
             return
         known = {name: getattr(event, name) for name in Event.__dataclass_fields__}
@@ -91,8 +97,11 @@ class LoggingObserver:
             "idempotency %s%s",
             event.kind.value,
             f" {text}" if text else "",
-            extra={"idempotency_event": event.kind.value, **{f"idempotency_{k}": v for k, v in shown.items()},
-                   "dynamo_error_code": event.dynamo_error_code},
+            extra={
+                "idempotency_event": event.kind.value,
+                **{f"idempotency_{k}": v for k, v in shown.items()},
+                "dynamo_error_code": event.dynamo_error_code,
+            },
         )
 
 

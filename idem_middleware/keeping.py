@@ -78,7 +78,7 @@ _NEVER_KEPT = frozenset(
     request-id x-request-id x-correlation-id correlation-id x-amzn-requestid x-amz-request-id x-amzn-trace-id
     x-trace-id x-cloud-trace-context traceparent tracestate b3 server-timing x-runtime x-process-time
     idempotency-key
-    """.split()
+    """.split()  # noqa: SIM905 - so many words read better like this
 )
 _NEVER_KEPT_PREFIXES = ("access-control-", "ratelimit-", "x-ratelimit-", "x-rate-limit-", "x-b3-")
 _HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "te", "trailer", "upgrade"})
@@ -103,5 +103,6 @@ def kept_headers(headers: HeaderPairs, options: Options) -> HeaderPairs:
 
 def method_refused(headers: HeaderPairs, method: str) -> bool:
     """Whether a 405 says that no handler takes this method: its Allow lacks it (RFC 9110 §15.5.6)."""
-    allowed = {token.strip().upper() for name, value in headers if name.lower() == "allow" for token in value.split(",")}
+    lists = [value for name, value in headers if name.lower() == "allow"]
+    allowed = {token.strip().upper() for value in lists for token in value.split(",")}
     return bool(allowed) and method not in allowed

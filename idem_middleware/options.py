@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import jmespath
 from jmespath.exceptions import JMESPathError
@@ -39,6 +39,7 @@ NEVER_COVERED = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
 _UUID = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
 _LARGEST_SECONDS = 10 * 365 * 86400.0
+_SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class Options:
         for name in ("drop_headers", "keep_headers"):
             object.__setattr__(self, name, frozenset(header.lower() for header in getattr(self, name)))
 
-    def _coerce(self, name: str, kind: type[frozenset[Any]] | type[tuple[Any, ...]]) -> None:
+    def _coerce(self, name: str, kind: type[frozenset[Any] | tuple[Any, ...]]) -> None:
         """Any iterable but a string does where a collection is asked for."""
         value = getattr(self, name)
         if not isinstance(value, (str, bytes, Mapping)) and isinstance(value, Iterable):
@@ -176,7 +177,8 @@ def _matches(patterns: tuple[str | re.Pattern[str], ...], path: str) -> bool:
     """Strings are prefixes that end at a segment: "/api" is "/api" and "/api/x", not "/apix"."""
     for pattern in patterns:
         if isinstance(pattern, str):
-            if path.startswith(pattern) and (pattern.endswith("/") or path[len(pattern) : len(pattern) + 1] in ("", "/")):
+            following = path[len(pattern) : len(pattern) + 1]
+            if path.startswith(pattern) and (pattern.endswith("/") or following in {"", "/"}):
                 return True
         elif pattern.search(path):
             return True
@@ -233,7 +235,10 @@ def _problems(options: Options) -> Iterable[str]:
             yield f"{name} must be True or False, not {_shown(getattr(options, name))}"
     yield from _size_problems(options)
     yield from _header_problems(options)
-    yield from _request_problems(options)
+    yield from _method_problems(options.methods)
+    yield from _path_problems(options)
+    yield from _function_problems(options)
+    yield from _text_problems(options)
     yield from _relation_problems(options)
 
 
@@ -261,8 +266,7 @@ def _header_problems(options: Options) -> Iterable[str]:
                 yield f"{name} must hold names of HTTP headers, not {_shown(header)}"
 
 
-def _request_problems(options: Options) -> Iterable[str]:
-    yield from _method_problems(options.methods)
+def _path_problems(options: Options) -> Iterable[str]:
     for name in ("paths", "exempt_paths"):
         value = getattr(options, name)
         if not isinstance(value, tuple):
@@ -271,6 +275,9 @@ def _request_problems(options: Options) -> Iterable[str]:
         for path in value:
             if not isinstance(path, re.Pattern) and not (isinstance(path, str) and path.startswith("/")):
                 yield f"{name} must hold prefixes that begin with '/' or compiled patterns, not {_shown(path)}"
+
+
+def _function_problems(options: Options) -> Iterable[str]:
     for name in _FUNCTIONS_OR_PATHS:
         value = getattr(options, name)
         if isinstance(value, str):
@@ -284,6 +291,12 @@ def _request_problems(options: Options) -> Iterable[str]:
         yield f"caller must be a function of the request or {SHARED_CALLER!r}, not {_shown(options.caller)}"
     if options.store_if is not None and not callable(options.store_if):
         yield f"store_if must be a function of the response, not {_shown(options.store_if)}"
+    observers: object = options.observers
+    if not isinstance(observers, tuple) or not all(callable(observer) for observer in observers):
+        yield "observers must be a collection of functions that take an event"
+
+
+def _text_problems(options: Options) -> Iterable[str]:
     namespace: object = options.namespace
     if not isinstance(namespace, str):
         yield f"namespace must be a string, not {_shown(namespace)}"
@@ -291,11 +304,8 @@ def _request_problems(options: Options) -> Iterable[str]:
     if docs_url is not None and not (isinstance(docs_url, str) and re.fullmatch(r"https?://[!-;=?-~]+", docs_url)):
         yield f"docs_url must be an http or https URL, not {_shown(docs_url)}"
     secret: object = options.fingerprint_secret
-    if not isinstance(secret, (bytes, str, type(None))) or secret in (b"", ""):
+    if secret is not None and not (isinstance(secret, (bytes, str)) and secret):
         yield "fingerprint_secret must be bytes or a string, not empty"
-    observers: object = options.observers
-    if not isinstance(observers, tuple) or not all(callable(observer) for observer in observers):
-        yield "observers must be a collection of functions that take an event"
     yield from _pattern_problems(options.key_pattern)
 
 
@@ -340,4 +350,4 @@ def _near(value: object, choices: tuple[str, ...]) -> str:
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from idem_middleware.body import RequestBody
 from idem_middleware.clock import Clock
 from idem_middleware.decisions import Attempt, Execute, Step, Swap
 from idem_middleware.errors import StoreFull, StoreMisconfigured, StoreUnavailable
 from idem_middleware.events import EventKind
 from idem_middleware.fingerprint import canonical_value, fingerprint
-from idem_middleware.body import RequestBody
 from idem_middleware.identity import Identity
 from idem_middleware.keys import record_pk, validate_key
 from idem_middleware.messages import HeaderPairs, Response
@@ -50,9 +50,7 @@ class Unprotected:
 def refusal(runtime: Runtime, options: Options, problem: Problem, attempt: Attempt | None = None) -> Refused:
     """The problem's answer, and its event."""
     observed = options.mode == "observe"
-    runtime.tell(
-        EventKind.REFUSED, attempt, reason=problem.type.slug, status=problem.type.status, observed=observed
-    )
+    runtime.tell(EventKind.REFUSED, attempt, reason=problem.type.slug, status=problem.type.status, observed=observed)
     return Refused(problem, problem_response(problem, options.docs_url))
 
 

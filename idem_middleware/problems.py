@@ -21,7 +21,7 @@ class ProblemType(Enum):
         "key-missing",
         400,
         "Idempotency key missing",
-        "This request needs an idempotency key. Send a fresh one, a UUID for example, and the same one with every retry.",
+        "This request needs an idempotency key. Send a fresh one, such as a UUID, and the same one with every retry.",
     )
     KEY_INVALID = ("key-invalid", 400, "Idempotency key invalid", "The idempotency key is not valid.")
     KEY_REUSED = (

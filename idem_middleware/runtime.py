@@ -62,13 +62,12 @@ class Runtime:
     @property
     def upkeep_store(self) -> Store:
         """The same records over connections that request traffic can't use up; opened when first needed."""
-        if self._twin is None:
-            with self._twin_lock:
-                if self._twin is None:
-                    self._twin = self.store.twin()
-        return self._twin
+        with self._twin_lock:
+            if self._twin is None:
+                self._twin = self.store.twin()
+            return self._twin
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
         """The parent may have been opening the twin."""
         self._twin_lock = threading.Lock()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from idem_middleware import transitions
 from idem_middleware.bodies import MAX_HEADER_BYTES, header_bytes, pack
@@ -64,9 +65,7 @@ class Unrecorded:
 Settled = Recorded | Superseded | Unrecorded
 
 
-def plan_answer(
-    response: Response, options: Options, *, inline_bytes: int | None, from_view: bool = True
-) -> Plan:
+def plan_answer(response: Response, options: Options, *, inline_bytes: int | None, from_view: bool = True) -> Plan:
     """By the rules of `keeping`."""
     match verdict(response, options, from_view=from_view):
         case Verdict.KEEP:
@@ -77,6 +76,8 @@ def plan_answer(
             return plan_release(status=response.status)
         case Verdict.OUTCOME_UNKNOWN:
             return plan_omission(ProblemType.OUTCOME_UNKNOWN, None, options)
+        case kind:
+            assert_never(kind)
 
 
 def plan_completion(response: Response, options: Options, *, inline_bytes: int | None) -> Plan:
@@ -112,7 +113,5 @@ def plan_exception(options: Options) -> Plan:
     return plan_failure(options)
 
 
-def _completing(
-    response: KeptResponse | OmittedResponse, options: Options
-) -> Callable[[Record, float], Record]:
+def _completing(response: KeptResponse | OmittedResponse, options: Options) -> Callable[[Record, float], Record]:
     return lambda old, now: transitions.completed(old, response, now, options)

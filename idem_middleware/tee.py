@@ -20,6 +20,7 @@ class Readable(Protocol):
 
     def read(self, size: int = ..., /) -> bytes:
         """At most `size` bytes; none at the end."""
+        ...
 
 
 class BodyIncomplete(OSError):
@@ -30,7 +31,8 @@ class TeeInput(io.RawIOBase):
     """Stands in for the server's input until it is known whether the request is protected.
 
     What is read before that is kept aside, too. Then either `complete` reads the rest, and readers go on where they
-    were; or `stop` forgets what was kept, and the input is the server's own again.
+    were; or `stop` forgets what was kept, and the input is the server's own again. (Then, too, `complete` still works
+    as long as nobody has read.)
     """
 
     def __init__(self, source: Readable, *, length: int | None = None, whole_length: int | None = None) -> None:
@@ -43,6 +45,7 @@ class TeeInput(io.RawIOBase):
         self._whole_length = whole_length
         self._kept: RequestBody | None = None
         self._stopped = False
+        self._lost = False
         self._completed = False
         self._position = 0
         self._ahead: BinaryIO | None = None  # what `complete` has read before the readers
@@ -75,7 +78,10 @@ class TeeInput(io.RawIOBase):
             BodyTooLarge: it is larger than `max_bytes`.
             BodyIncomplete: it is shorter than the client declared.
             OSError: the connection broke.
+            RuntimeError: it was stopped before, and some of it has been read since.
         """
+        if self._lost:
+            raise RuntimeError("a part of the request's body was read when nobody had to keep it any more")
         body = self._body()
         if self._completed:
             return body
@@ -97,9 +103,10 @@ class TeeInput(io.RawIOBase):
         self._ahead.seek(0)
 
     def stop(self) -> None:
-        """The request is none of ours: keep nothing that its readers have had."""
+        """The request seems to be none of ours: keep nothing that its readers get from now on."""
         self._stopped = True
         if self._ahead is None:
+            self._lost = self._position > 0
             self.forget()
 
     def close(self) -> None:
@@ -135,7 +142,9 @@ class TeeInput(io.RawIOBase):
             if chunk or self._completed:
                 return chunk
         chunk = self._from_source(size)
-        if not self._stopped and chunk:
+        if self._stopped:
+            self._lost = self._lost or bool(chunk)
+        elif chunk:
             self._body().write(chunk)
             self._position += len(chunk)
         return chunk

@@ -152,7 +152,7 @@ class FaultyStore:
             case Fault.SENT_TWICE:
                 carry_out()
                 return carry_out()
-            case None:
+            case _:
                 return carry_out()
 
     def _next_fault(self, operation: Operation) -> Fault | None:

@@ -111,7 +111,9 @@ class Upkeep:
             heapq.heappush(self._due, (due, next(self._order), job))
             if self._threads and self._thread is None:
                 self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="idempotency-upkeep")
-                self._thread = threading.Thread(target=self._loop, name="idempotency-upkeep", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._loop, args=(self._pool,), name="idempotency-upkeep", daemon=True
+                )
                 self._thread.start()
             elif self._due[0][2] is job:
                 self._changed.notify_all()
@@ -131,9 +133,7 @@ class Upkeep:
                 jobs.append(job)
         return jobs
 
-    def _loop(self) -> None:
-        pool = self._pool
-        assert pool is not None
+    def _loop(self, pool: ThreadPoolExecutor) -> None:
         while True:
             with self._changed:
                 jobs = self._pop_due()
@@ -177,7 +177,7 @@ def process_upkeep() -> Upkeep:
         return _default
 
 
-def _after_fork() -> None:
+def _after_fork() -> None:  # pragma: no cover - runs in children, where nothing is measured
     global _default_lock  # noqa: PLW0603 - the parent may have held it
     _default_lock = threading.Lock()
     for upkeep in list(_instances):
@@ -189,7 +189,7 @@ def _at_exit() -> None:
         _default.drain(_DRAIN_AT_EXIT_SECONDS)
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows has none
     os.register_at_fork(after_in_child=_after_fork)
 # Before the pools' threads are joined, which `atexit` would be too late for.
 getattr(threading, "_register_atexit", atexit.register)(_at_exit)

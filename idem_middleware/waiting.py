@@ -110,10 +110,10 @@ class Flights:
 _instances: weakref.WeakSet[Flights] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def _after_fork() -> None:  # pragma: no cover - runs in children, where nothing is measured
     for flights in list(_instances):
         flights._forget()  # noqa: SLF001
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows has none
     os.register_at_fork(after_in_child=_after_fork)

@@ -18,7 +18,6 @@ from idem_middleware.identity import Admitted, CallerUnknown, Identity, Passed, 
 from idem_middleware.messages import Request, Response
 from idem_middleware.options import Options
 from idem_middleware.outcomes import Refused, Replayed, Unprotected, function_identity
-from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.runtime import Runtime
 from idem_middleware.settling import Superseded
 from idem_middleware.stores.base import Store

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
-from time import monotonic
 
 from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.capture import DRAIN_SECONDS, Capture
+from idem_middleware.settling import Settled
 
 __all__ = ["recorded_stream", "settle_capture"]
 
@@ -34,28 +35,27 @@ async def recorded_stream(pieces: AsyncIterable[bytes], capture: Capture, lease:
         yield last
 
 
-async def settle_capture(lease: AsyncLease, capture: Capture) -> None:
+async def settle_capture(lease: AsyncLease, capture: Capture, *, from_view: bool = True) -> Settled:
     """As the blocking one."""
-    response = capture.response()
+    response = capture.outcome(lease._options, from_view=from_view)  # noqa: SLF001 - what the whole engine goes by
     capture.forget()
-    if response is not None:
-        await lease.settle(response)
-    elif capture.head.status >= 500:
-        await lease.settle(capture.head)
-    else:
-        await lease.omit(capture.location)
+    if response is None:
+        return await lease.omit(capture.location)
+    return await lease.settle(response, from_view=from_view)
 
 
 async def _drain(pieces: AsyncIterator[bytes], capture: Capture, lease: AsyncLease) -> None:
-    give_up_at = monotonic() + DRAIN_SECONDS
     try:
-        while capture.keeps_body and monotonic() < give_up_at:
-            piece = await anext(pieces, None)
-            if piece is None:
-                await settle_capture(lease, capture)
-                return
-            capture.passing(piece)
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while capture.keeps_body:
+                piece = await anext(pieces, None)
+                if piece is None:
+                    await settle_capture(lease, capture)
+                    return
+                capture.passing(piece)
+    except TimeoutError:
+        capture.give_up()
     except Exception:
         await lease.settle_exception()
         return
-    await lease.omit(capture.location)
+    await settle_capture(lease, capture)

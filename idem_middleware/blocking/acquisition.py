@@ -68,7 +68,7 @@ class Acquisition:
                     step = self._wait(step)
                 case Execute(record) | Adopt(record):
                     claim = Claim(self._runtime, self._attempt.after(record), record)
-                    claim.begin(claim_kind(record, before))
+                    claim.tell(claim_kind(record, before))
                     return Lease(claim)
                 case Replay(record, kept):
                     self._known = True
@@ -103,13 +103,11 @@ class Acquisition:
         if self._waiter is None:
             self._waiter = _Waiter(self._runtime, self._attempt)
         while isinstance(step, Wait):
-            match self._waiter.look(step.seconds):
-                case Found(record):
-                    step = self._decide(record)
-                case Gone():
-                    step = self._decide(None)
-                case None:
-                    step = self._decide(step.record)
+            seen = self._waiter.look(step.seconds)
+            if isinstance(seen, Gone):
+                step = self._decide(None)
+            else:
+                step = self._decide(step.record if seen is None else seen.record)
         self._deadline = self._clock.monotonic() + self._store.deadline_seconds
         return step
 

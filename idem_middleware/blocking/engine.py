@@ -14,7 +14,6 @@ from idem_middleware.errors import RequestRefused
 from idem_middleware.identity import Admitted, CallerUnknown, Identity, Passed, call_caller, caller_name
 from idem_middleware.messages import Request, Response
 from idem_middleware.outcomes import Refused, Replayed, Unprotected, function_identity
-from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.settling import Superseded
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Engine(BaseEngine):
     @cached_property
     def asynchronous(self) -> AsyncEngine:
         """The same engine, for callers on an event loop."""
-        from idem_middleware.aio.engine import AsyncEngine  # noqa: PLC0415 - asyncio, only where it is used
+        from idem_middleware.aio.engine import AsyncEngine  # noqa: PLC0415 - only where there are event loops
 
         return AsyncEngine(self.store, self.options, runtime=self.runtime)
 

@@ -18,7 +18,7 @@ __all__ = ["Lease", "fetch"]
 class Lease(BaseLease):
     """The right to run one piece of work, until it is settled.
 
-    A handler may settle it itself: what is settled stays so, and `settle`, `settle_exception` and `omit` do nothing more.
+    A handler may settle it itself. What is settled stays so: `settle`, `settle_exception` and `omit` do nothing more.
     """
 
     def settle(self, response: Response, *, from_view: bool = True) -> Settled:

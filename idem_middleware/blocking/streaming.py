@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
+from typing import Self
 
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.capture import DRAIN_SECONDS, Capture
@@ -28,7 +29,7 @@ class RecordedStream(Iterator[bytes]):
         self._on_close = getattr(pieces, "close", None) if on_close is None else on_close
         self._ended = False
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> bytes:
@@ -70,7 +71,7 @@ class RecordedStream(Iterator[bytes]):
                     break
                 self._capture.passing(piece)
             else:
-                self._capture.keeps_body = False
+                self._capture.give_up()
         except BaseException as error:
             self._fail(error)
             if not isinstance(error, Exception):

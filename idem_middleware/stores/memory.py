@@ -31,8 +31,11 @@ class MemoryStore:
     def __init__(
         self, *, max_entries: int = 100_000, max_bytes: int = 256 * 1024 * 1024, clock: Clock | None = None
     ) -> None:
-        wrong = [f"{name} must be 1 or more, not {value!r}" for name, value in
-                 (("max_entries", max_entries), ("max_bytes", max_bytes)) if value < 1]
+        wrong = [
+            f"{name} must be 1 or more, not {value!r}"
+            for name, value in (("max_entries", max_entries), ("max_bytes", max_bytes))
+            if value < 1
+        ]
         if wrong:
             raise ConfigurationError(wrong)
         self.clock: Clock = clock or SystemClock()
@@ -88,7 +91,7 @@ class MemoryStore:
         return self
 
     def to_async(self) -> AsyncStore:
-        from idem_middleware.stores.direct import DirectStore
+        from idem_middleware.stores.direct import DirectStore  # noqa: PLC0415 - only where there are event loops
 
         return DirectStore(self)
 

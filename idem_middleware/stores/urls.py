@@ -20,7 +20,7 @@ def store_from_url(url: str) -> Store:
     """Make the store that a URL names. Nothing is connected yet.
 
         memory://?max_entries=1000&max_bytes=10000000
-        dynamodb://TABLE?region=eu-central-1&endpoint=http://127.0.0.1:8000
+        dynamodb://TABLE?region=eu-central-1&endpoint=http://127.0.0.1:8000&transport=lean
 
     Every part may be left out. The URL holds no secrets: credentials are found as boto3 finds them.
 
@@ -61,11 +61,11 @@ def _dynamodb_store(parts: SplitResult) -> Store:
         problems.append("credentials don't belong into a store's URL: boto3 finds them by itself")
     if parts.path.strip("/"):
         problems.append("a dynamodb:// URL has no path: it is dynamodb://TABLE")
-    given = _parameters(parts, ("region", "endpoint"), problems)
+    given: dict[str, Any] = _parameters(parts, ("region", "endpoint", "transport"), problems)
     problems += [f"{name} has no value" for name, value in given.items() if not value]
     if problems:
         raise ConfigurationError(problems)
-    return DynamoDBStore(parts.netloc or DEFAULT_TABLE, region=given.get("region"), endpoint=given.get("endpoint"))
+    return DynamoDBStore(parts.netloc or DEFAULT_TABLE, **given)
 
 
 _SCHEMES: dict[str, Callable[[SplitResult], Store]] = {"memory": _memory_store, "dynamodb": _dynamodb_store}

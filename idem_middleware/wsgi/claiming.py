@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from idem_middleware.blocking.engine import Engine
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.body import BodyTooLarge
 from idem_middleware.identity import Admitted, CallerUnknown
+from idem_middleware.keeping import method_refused
+from idem_middleware.messages import Response
 from idem_middleware.outcomes import Refused, Replayed, Unprotected
 from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.tee import TeeInput
@@ -16,7 +19,7 @@ from idem_middleware.wsgi.environ import check_declared_length, to_request
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-__all__ = ["LEASE", "claim"]
+__all__ = ["LEASE", "claim", "is_from_view"]
 
 LEASE = "idem_middleware.lease"
 """Where in its environment an application finds its lease; also how an inner instance knows of an outer one."""
@@ -49,3 +52,8 @@ def claim(
     if isinstance(outcome, Lease):
         environ[LEASE] = outcome
     return outcome
+
+
+def is_from_view(response: Response, method: str) -> bool:
+    """Whether a view gave this answer, and not a dispatcher that has none for this method."""
+    return response.status != HTTPStatus.METHOD_NOT_ALLOWED or not method_refused(response.headers, method)

@@ -13,13 +13,12 @@ from idem_middleware.blocking.lease import Lease
 from idem_middleware.blocking.streaming import RecordedStream
 from idem_middleware.capture import Capture
 from idem_middleware.identity import Admitted, Passed
-from idem_middleware.keeping import method_refused
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.outcomes import Refused, Replayed, Unprotected
 from idem_middleware.settling import Superseded
 from idem_middleware.setup import build
 from idem_middleware.stores.base import Store
-from idem_middleware.wsgi.claiming import LEASE, claim
+from idem_middleware.wsgi.claiming import LEASE, claim, is_from_view
 from idem_middleware.wsgi.environ import key_lines, path_of, status_line, tee_input
 
 if TYPE_CHECKING:
@@ -98,8 +97,9 @@ class IdempotencyMiddleware:
             first = next(pieces, b"")  # the head may come as late as with this
             head = start.head()
             if isinstance(produced, Sized) or _is_whole(head, first):
-                head = Response(head.status, head.headers, b"".join((first, *pieces)))
-                return _Closing(_recorded(lease, head, start.line, environ, start_response), produced)
+                body = b"".join((first, *pieces))
+                whole = Response(head.status, head.headers, b"" if head.status in _WITHOUT_BODY else body)
+                return _Closing(_recorded(lease, whole, start.line, environ, start_response), produced)
             start_response(start.line, list(head.headers))
             start.passed_on = True
         except BaseException as error:
@@ -183,8 +183,7 @@ def _is_whole(head: Response, first: bytes) -> bool:
 def _recorded(
     lease: Lease, response: Response, line: str, environ: WSGIEnvironment, start_response: StartResponse
 ) -> Iterable[bytes]:
-    refused = response.status == 405 and method_refused(response.headers, environ["REQUEST_METHOD"])
-    settled = lease.settle(response, from_view=not refused)
+    settled = lease.settle(response, from_view=is_from_view(response, environ["REQUEST_METHOD"]))
     if isinstance(settled, Superseded) and settled.response is not None:
         return respond(start_response, settled.response)
     start_response(line, list(response.headers))

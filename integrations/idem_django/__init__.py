@@ -31,7 +31,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from importlib import import_module  # noqa: PLC0415 - needed by nobody who has all names
 
     value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value

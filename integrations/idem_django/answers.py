@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,9 +22,9 @@ _BEFORE_THE_HANDLER = frozenset({"authentication_failed", "not_acceptable", "not
 
 def from_view(request: HttpRequest, response: HttpResponseBase, headers: HeaderPairs) -> bool:
     """Whether the view itself gave this answer."""
-    if response.status_code == 405:
+    if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return not method_refused(headers, request.method or "")
-    if response.status_code == 302:
+    if response.status_code == HTTPStatus.FOUND:
         return not _is_login(response)
     return not (getattr(response, "exception", False) and _refused_by_rest_framework(response))
 
@@ -43,7 +44,7 @@ def _refused_by_rest_framework(response: Any) -> bool:
     A request that can't be parsed is refused when the view first asks for its data. A view may raise the same exception
     for reasons of its own; then the request was parsed, or was not looked at.
     """
-    from rest_framework.request import Empty
+    from rest_framework.request import Empty  # noqa: PLC0415 - it is there, or this answer would not be
 
     data = response.data
     code = getattr(data.get("detail"), "code", None) if isinstance(data, dict) else None

@@ -14,6 +14,6 @@ class IdempotencyConfig(AppConfig):
     verbose_name = "Idempotency"
 
     def ready(self) -> None:
-        from idem_django import checks
+        from idem_django import checks  # noqa: PLC0415 - needs the apps
 
         checks.register_all()

@@ -75,7 +75,7 @@ def options_from(written: Mapping[str, Any]) -> Options:
     try:
         options = Options.from_mapping(chosen)
     except ConfigurationError as error:
-        problems.extend(error.problems)
+        raise ConfigurationError([*problems, *error.problems]) from error
     if problems:
         raise ConfigurationError(problems)
     return options

@@ -62,7 +62,7 @@ def _marked_class(cls: type, mark: Mark) -> type:
     if not issubclass(cls, ViewClass):
         raise ConfigurationError([f"{cls.__qualname__} is no class of views (django.views.View)"])
     if _is_api(cls):
-        from idem_django.rest_framework import claiming_class
+        from idem_django.rest_framework import claiming_class  # noqa: PLC0415 - only where it is installed
 
         return claiming_class(cls, mark)
     decorated: type = method_decorator(lambda view: _claiming(view, mark), name="dispatch")(cls)
@@ -77,29 +77,34 @@ def _is_api(cls: object) -> bool:
 def _claiming(view: View, mark: Mark, attribute: str = ATTRIBUTE) -> View:
     """The view behind a claim, if it is this mark that counts."""
     if _is_api(getattr(view, "cls", None)) and not mark.exempt:
-        from idem_django.rest_framework import claiming_view
+        from idem_django.rest_framework import claiming_view  # noqa: PLC0415 - as above
 
         made = claiming_view(view)
         if made is not None:
             setattr(made, attribute, mark)
             return made
-    if iscoroutinefunction(view):
-
-        @wraps(view)
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return await _run_async(view, mark, args, kwargs)
-
-    else:
-
-        @wraps(view)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if _gives_coroutine(view, args):
-                return _run_async(view, mark, args, kwargs)
-            exchange = _exchange(view, mark, args)
-            answer = None if exchange is None else exchange.claim(view, mark)
-            return view(*args, **kwargs) if answer is None else answer
-
+    wrapper = _wrapped_async(view, mark) if iscoroutinefunction(view) else _wrapped(view, mark)
     setattr(wrapper, attribute, mark)
+    return wrapper
+
+
+def _wrapped(view: View, mark: Mark) -> View:
+    @wraps(view)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _gives_coroutine(view, args):
+            return _run_async(view, mark, args, kwargs)
+        exchange = _exchange(view, mark, args)
+        answer = None if exchange is None else exchange.claim(view, mark)
+        return view(*args, **kwargs) if answer is None else answer
+
+    return wrapper
+
+
+def _wrapped_async(view: View, mark: Mark) -> View:
+    @wraps(view)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return await _run_async(view, mark, args, kwargs)
+
     return wrapper
 
 
@@ -117,8 +122,6 @@ def _exchange(view: View, mark: Mark, args: tuple[Any, ...]) -> Exchange | None:
 
 def _gives_coroutine(view: View, args: tuple[Any, ...]) -> bool:
     """Whether this is the `dispatch` of a class with async methods: a plain function that gives their coroutine."""
-    if isinstance(view, partial):  # as method_decorator calls it
-        owner = getattr(view.func, "__self__", None)
-    else:
-        owner = args[0] if args else None
+    # method_decorator passes a method with its object bound; otherwise the object comes first.
+    owner = getattr(view.func, "__self__", None) if isinstance(view, partial) else next(iter(args), None)
     return isinstance(owner, ViewClass) and bool(owner.view_is_async)

@@ -17,6 +17,7 @@ from idem_django.messages import ExactResponse, key_lines, to_request
 from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.body import BodyTooLarge
+from idem_middleware.claims import BaseLease
 from idem_middleware.identity import Admitted, CallerUnknown, Passed
 from idem_middleware.messages import HeaderPairs
 from idem_middleware.options import Options
@@ -26,6 +27,7 @@ from idem_middleware.problems import Problem, ProblemType
 __all__ = ["Exchange", "exchange_of", "exchange_on", "native_request"]
 
 _ATTRIBUTE = "_idempotency_exchange"
+_LEASE = "idempotency"  # where a view finds its lease
 _NEVER_COVERED = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
@@ -33,21 +35,21 @@ class Exchange:
     """Attached to its request. Claims at most once, wherever the first to ask stands."""
 
     def __init__(
-        self, configuration: Configuration, request: HttpRequest, owner: object, *, elsewhere: bool = False
+        self, configuration: Configuration, request: HttpRequest, owner: object, *, outer: BaseLease | None = None
     ) -> None:
-        """`owner` is the middleware whose exchange this is; `elsewhere`: somebody around Django protects the request."""
+        """`owner` is the middleware that acts; `outer` the lease, if somebody around Django protects the request."""
         self._configuration = configuration
         self._owner = owner
         self._request: Any = request
-        self._acted = elsewhere
+        self._acted = outer is not None
         self.mark: Mark | None = None
         self.options: Options = configuration.engine.options
         self.lease: Lease | AsyncLease | None = None
         self.headers: HeaderPairs = ()
         self.client_gone = False
         self.input = Input(request)
-        self.coverable = not elsewhere and request.method not in _NEVER_COVERED
-        self._request.idempotency = None
+        self.coverable = outer is None and request.method not in _NEVER_COVERED
+        setattr(request, _LEASE, outer)
         setattr(request, _ATTRIBUTE, self)
         if self.coverable:
             self.input.watch()
@@ -145,7 +147,7 @@ class Exchange:
             case Lease() | AsyncLease():
                 self.lease = outcome
                 on_loop = iscoroutinefunction(view) if view is not None else isinstance(outcome, AsyncLease)
-                self._request.idempotency = self.async_lease if on_loop else self.blocking_lease
+                setattr(self._request, _LEASE, self.async_lease if on_loop else self.blocking_lease)
             case _:
                 assert_never(outcome)
         return None

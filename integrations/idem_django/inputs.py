@@ -1,5 +1,7 @@
 """A request's body: left alone until a claim needs it, and readable in every way after that."""
 
+# ruff: noqa: SLF001 - the stream of a request is private to Django, and there is no other way to it
+
 from __future__ import annotations
 
 import asyncio
@@ -10,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 
 from idem_middleware.body import SPOOL_BYTES, BodyTooLarge, RequestBody
-from idem_middleware.tee import TeeInput
+from idem_middleware.tee import BodyIncomplete, TeeInput
 
 __all__ = ["Input"]
 
@@ -23,7 +25,7 @@ class Input:
     """
 
     def __init__(self, request: HttpRequest) -> None:
-        self._request: Any = request  # the stream is private to Django, and there is no other way to it
+        self._request: Any = request
         self._stream: Any = None
         self._tee: TeeInput | None = None
         self._body: RequestBody | None = None
@@ -48,10 +50,9 @@ class Input:
         size = self._size()
         if max_bytes is not None and size is not None and size > max_bytes:
             raise BodyTooLarge(max_bytes)
-        self._body = body = self._whole()
-        if max_bytes is not None and body.size > max_bytes:
-            raise BodyTooLarge(max_bytes)
-        return body
+        if self._body is None:
+            self._body = self._held() or self._read(max_bytes)
+        return self._body
 
     async def complete_async(self, max_bytes: int | None) -> RequestBody:
         """As `complete`. Django has received it all by now; a large one lies in a file, and is read off the loop."""
@@ -72,25 +73,32 @@ class Input:
     def finish(self) -> None:
         """The answer is out: give memory and file back."""
         if self._tee is not None:
-            self._tee.forget()
+            self._tee.close()
         if self._body is not None:
             self._body.close()
 
-    def _whole(self) -> RequestBody:
+    def _held(self) -> RequestBody | None:
+        """What Django holds in memory, since somebody has asked for `request.body`."""
+        body = getattr(self._request, "_body", None)
+        if body is None:
+            return None
+        whole_length = self._length_to_check()
+        if whole_length is not None and len(body) < whole_length:
+            raise BodyIncomplete("the request's body ended early")
+        return RequestBody.from_bytes(body)
+
+    def _read(self, max_bytes: int | None) -> RequestBody:
         if self._tee is None:
             self.watch()
-        request, tee = self._request, self._tee
-        if tee is None:
-            if not hasattr(request, "_body"):
-                raise ImproperlyConfigured(
-                    "The request was read as a stream before idem_django could see it, so its body can't be compared "
-                    "with a retry's. A middleware that reads forms belongs behind "
-                    "idem_django.IdempotencyMiddleware, or has to read request.body first."
-                )
-            return RequestBody.from_bytes(request._body)
-        body = tee.complete()
+        if self._tee is None:
+            raise ImproperlyConfigured(
+                "The request was read as a stream before idem_django could see it, so its body can't be compared "
+                "with a retry's. A middleware that reads forms belongs behind idem_django.IdempotencyMiddleware, or "
+                "has to read request.body first."
+            )
+        body = self._tee.complete(max_bytes)
         if self._untouched:
-            request._stream = body.open()
+            self._request._stream = body.open()
         return body
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -52,24 +52,25 @@ class ExactResponse(HttpResponse):
     def __init__(self, response: Response) -> None:
         super().__init__(response.body, status=response.status)
         del self.headers["Content-Type"]
-        self._repeated: dict[str, tuple[str, list[str]]] = {}
-        for name, value in response.headers:
-            if name.lower() == "content-length":
-                continue
-            if name in self.headers:
-                self._repeated.setdefault(name.lower(), (self.headers[name], []))[1].append(value)
-            else:
-                self.headers[name] = value
+        self._stored = [pair for pair in response.headers if pair[0].lower() != "content-length"]
+        for name, value in self._stored:
+            self.headers.setdefault(name, value)
+        self._first = {name.lower(): value for name, value in self.headers.items()}
         if response.status not in _WITHOUT_LENGTH:
             self.headers["Content-Length"] = str(len(response.body))
 
-    def items(self) -> Iterable[tuple[str, str]]:
+    def items(self) -> Iterator[tuple[str, str]]:
         """What is sent: Django's handlers ask here."""
-        for name, value in super().items():
-            yield name, value
-            first, others = self._repeated.get(name.lower(), (None, ()))
-            if value == first:
-                yield from ((name, other) for other in others)
+        given: set[str] = set()
+        for name, value in self._stored:
+            if name not in self.headers:
+                continue
+            if name.lower() not in given:
+                given.add(name.lower())
+                yield name, self.headers[name]
+            elif self.headers[name] == self._first[name.lower()]:
+                yield name, value
+        yield from ((name, value) for name, value in super().items() if name.lower() not in given)
 
 
 def replace_response(old: HttpResponseBase, response: Response) -> ExactResponse:

@@ -14,10 +14,10 @@ from idem_django.exchange import Exchange, exchange_on
 from idem_django.finishing import finished
 from idem_django.marks import View
 from idem_django.recording import record, record_async
+from idem_middleware.claims import BaseLease
+from idem_middleware.wsgi.claiming import LEASE
 
 __all__ = ["IdempotencyMiddleware"]
-
-_ACTING = "idem_middleware.acting"  # how an adapter of another kind, around Django, says that it protects the request
 
 
 class IdempotencyMiddleware:
@@ -97,6 +97,12 @@ class IdempotencyMiddleware:
         """This middleware's exchange with the request; None where it has nothing to do but to pass it on."""
         if exchange_on(request) is not None:
             return None  # an instance further outside acts
-        elsewhere = bool(getattr(request, "scope", request.META).get(_ACTING))
-        exchange = Exchange(self._configuration, request, self, elsewhere=elsewhere)
+        exchange = Exchange(self._configuration, request, self, outer=_outer_lease(request))
         return exchange if exchange.coverable else None
+
+
+def _outer_lease(request: HttpRequest) -> BaseLease | None:
+    """The lease of a middleware of another kind, around Django's whole application."""
+    scope = getattr(request, "scope", None)
+    lease = request.META.get(LEASE) if scope is None else (scope.get("state") or {}).get("idempotency")
+    return lease if isinstance(lease, BaseLease) else None

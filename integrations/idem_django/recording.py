@@ -12,7 +12,6 @@ from idem_django.answers import from_view
 from idem_django.exchange import Exchange
 from idem_django.messages import header_pairs, replace_response
 from idem_django.streaming import AsyncRecordedStream
-from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.blocking.streaming import RecordedStream
 from idem_middleware.capture import Capture
@@ -39,7 +38,7 @@ def record(exchange: Exchange, request: HttpRequest, response: Any) -> HttpRespo
     else:
         recorded = _wrap(response, capture, lease)
         if capture.complete_at_head:
-            response.streaming_content = list(recorded)
+            response.streaming_content = _listed(recorded)
     return response  # type: ignore[no-any-return]
 
 
@@ -57,14 +56,16 @@ async def record_async(exchange: Exchange, request: HttpRequest, response: Any) 
         stream = _wrap_async(exchange, response, capture)
         if exchange.client_gone:
             await stream.aclose()
+            response.streaming_content = _given([])
         elif capture.complete_at_head:
             response.streaming_content = _given(await _collected(stream))
     else:
         recorded = _wrap(response, capture, lease.blocking)
         if exchange.client_gone:
             await sync_to_async(recorded.close)()
+            response.streaming_content = _given([])
         elif capture.complete_at_head:
-            response.streaming_content = await sync_to_async(list)(recorded)
+            response.streaming_content = await sync_to_async(_listed)(recorded)
     return response  # type: ignore[no-any-return]
 
 
@@ -106,6 +107,10 @@ def _wrap_async(exchange: Exchange, response: Any, capture: Capture) -> AsyncRec
     closers.clear()
     response.streaming_content = stream
     return stream
+
+
+def _listed(stream: RecordedStream) -> list[bytes]:
+    return list(stream)
 
 
 async def _collected(stream: AsyncRecordedStream) -> list[bytes]:

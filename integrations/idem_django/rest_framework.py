@@ -1,15 +1,4 @@
-"""Django REST framework: views that claim after authentication, permissions and throttling.
-
-    class PaymentViewSet(IdempotentMixin, ModelViewSet):
-        idempotency = {"retention_seconds": 7 * 86400}
-
-        @not_idempotent
-        def destroy(self, request, pk): ...
-
-        @action(detail=True, methods=["post"])
-        @idempotent(on_abandoned="refuse")
-        def refund(self, request, pk): ...
-"""
+"""Django REST framework: views that claim after authentication, permissions and throttling."""
 
 from __future__ import annotations
 
@@ -72,7 +61,7 @@ class IdempotentMixin(ClaimingDispatch):
             setattr(cls, ATTRIBUTE, _checked(cls.idempotency, cls))
 
     @classonlymethod
-    def as_view(cls, *args: Any, **initial: Any) -> Any:
+    def as_view(cls, *args: Any, **initial: Any) -> Any:  # noqa: N805 - a class method
         """As REST framework's; `idempotency` may be given here, too."""
         own = initial.pop("idempotency", None)
         view = super().as_view(*args, **initial)  # type: ignore[misc]
@@ -86,7 +75,7 @@ def claiming_class(cls: type, mark: Mark) -> type:
     if mark.exempt or issubclass(cls, ClaimingDispatch):
         setattr(cls, ATTRIBUTE, mark)
         return cls
-    made = _with_dispatch(cls)
+    made: type = _with_dispatch(cls)
     setattr(made, ATTRIBUTE, mark)
     return made
 
@@ -97,7 +86,7 @@ def claiming_view(view: View) -> View | None:
     if getattr(inner, "__globals__", {}).get("__name__") not in _AS_VIEW_MODULES:
         return None
     source: Any = view
-    cls = source.cls if issubclass(source.cls, ClaimingDispatch) else _with_dispatch(source.cls)
+    cls: Any = source.cls if issubclass(source.cls, ClaimingDispatch) else _with_dispatch(source.cls)
     actions = getattr(source, "actions", None)
     made: View = cls.as_view(*(() if actions is None else (actions,)), **source.initkwargs)
     return made

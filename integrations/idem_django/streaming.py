@@ -119,7 +119,7 @@ class AsyncRecordedStream(AsyncIterator[bytes]):
             if last:
                 self._given.put_nowait(last)
             self._given.put_nowait(None)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whoever asks for pieces gets it
             self._unlimited()
             if not self._lease.settled:
                 await self._lease.settle_exception()
@@ -139,7 +139,8 @@ class AsyncRecordedStream(AsyncIterator[bytes]):
 
     async def _omit(self) -> None:
         self._unlimited()
-        await self._lease.omit(self._capture.location)
+        self._capture.give_up()
+        await settle_capture(self._lease, self._capture)
         aclose = getattr(self._pieces, "aclose", None)
         if aclose is not None:
             await aclose()

@@ -2,80 +2,102 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import assert_never, cast
 
 from flask import Response as FlaskResponse
 from flask import after_this_request, current_app, g, request
 from werkzeug.exceptions import ClientDisconnected
+from werkzeug.wsgi import ClosingIterator
 
+from idem_flask.marking import Marker
 from idem_middleware.blocking.engine import Engine
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.blocking.streaming import RecordedStream
-from idem_middleware.body import BodyTooLarge
 from idem_middleware.capture import Capture
-from idem_middleware.identity import Admitted, CallerUnknown, Passed
-from idem_middleware.keeping import method_refused
+from idem_middleware.identity import Admitted, Passed
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.options import Options
 from idem_middleware.outcomes import Refused, Replayed, Unprotected
-from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.settling import Superseded
 from idem_middleware.tee import TeeInput
-from idem_middleware.wsgi.environ import check_declared_length, key_lines, to_request
+from idem_middleware.wsgi.claiming import claim, is_from_view
+from idem_middleware.wsgi.environ import key_lines
 
-__all__ = ["EXCHANGE", "Exchange"]
+__all__ = ["EXCHANGE", "NAME", "Exchange", "Protection"]
+
+NAME = "idempotency"
+"""Where in an application's `extensions` its `Protection` is."""
 
 EXCHANGE = "idem_flask.exchange"
-"""Where in its environment a covered request has this; `flask.g` may outlive a request in tests."""
+"""Where in its environment a request has its `Exchange`; `flask.g` may outlive a request in tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What one application uses."""
+
+    engine: Engine
+    options: Options
+    _by_marker: dict[Marker, Options] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def options_for(self, marker: Marker | None) -> Options | None:
+        """The options in force for a view with this marker; None where it is not protected.
+
+        What is marked is meant, whatever `paths` say.
+        """
+        if marker is None:
+            return self.options
+        if marker.overrides is None:
+            return None
+        if marker not in self._by_marker:
+            self._by_marker[marker] = self.options.merge({"paths": (), "exempt_paths": (), **marker.overrides})
+        return self._by_marker[marker]
 
 
 class Exchange:
     """Nothing but translation; what to do is decided by the engine."""
 
-    def __init__(self, tee: TeeInput) -> None:
+    def __init__(self, protection: Protection, tee: TeeInput) -> None:
+        self._protection = protection
         self._tee = tee
-        self._acting = False
+        self._options = protection.options
         self._lease: Lease | None = None
-        self._options = Options()
         self._captured = False
+        self.decided = False
 
-    def pass_by(self) -> None:
-        """The view is not protected."""
-        self._tee.stop()
-
-    def claim(self, engine: Engine, options: Options) -> FlaskResponse | None:
+    def claim(self, marker: Marker | None) -> FlaskResponse | None:
         """The answer to give instead of running the view, or None if it may run."""
-        if self._acting:
-            return None  # another one further out did
-        self._acting = True
+        if self.decided:
+            return None  # further out
+        # What nothing is written on may still have a decorator inside that nobody can see from here.
+        self.decided = marker is not None
+        engine, options = self._protection.engine, self._protection.options_for(marker)
+        if options is None:
+            self._tee.stop()
+            return None
         self._options = options
         admission = engine.admit(options, request.method, request.path, key_lines(request.environ, options.header))
         match admission:
             case Passed():
-                self.pass_by()
+                self._tee.stop()
                 return None
             case Refused(_, response):
                 return _native(response)
             case Admitted():
-                return self._admitted(engine, admission)
+                self.decided = True
+                return self._admitted(admission)
             case _:
                 assert_never(admission)
 
-    def _admitted(self, engine: Engine, admission: Admitted) -> FlaskResponse | None:
-        options = admission.options
-        try:
-            check_declared_length(request.environ, options.max_request_bytes)
-            body = self._tee.complete(options.max_request_bytes)
-        except BodyTooLarge:
-            return _native(engine.refuse(Problem(ProblemType.REQUEST_TOO_LARGE), options).response)
-        except OSError as error:  # half a request: nothing is claimed on it
-            raise ClientDisconnected from error
+    def _admitted(self, admission: Admitted) -> FlaskResponse | None:
         native = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001 - Flask's documented way
         try:
-            caller = engine.caller(admission, native)
-        except CallerUnknown:
-            return _native(engine.refuse(Problem(ProblemType.CALLER_UNKNOWN), options).response)
-        outcome = engine.acquire(to_request(request.environ, body, native), admission, caller)
+            outcome = claim(self._protection.engine, admission, request.environ, self._tee, native)
+        except OSError as error:
+            raise ClientDisconnected from error
         match outcome:
             case Replayed(response) | Refused(_, response):
                 return _native(response)
@@ -91,38 +113,40 @@ class Exchange:
                 assert_never(outcome)
 
     def _capture_last(self, response: FlaskResponse) -> FlaskResponse:
-        """After all that the view itself asked for by `after_this_request`, before what the application adds to every
-        answer by `after_request`: a replay goes through that again."""
+        """Capture after all that the view itself asked for by `after_this_request`.
+
+        But before what the application adds to every answer by `after_request`: a replay goes through that again.
+        """
         after_this_request(self._capture)
         return response
 
     def _capture(self, response: FlaskResponse) -> FlaskResponse:
         lease = self._lease
-        assert lease is not None
-        if lease.settled:
+        if lease is None or lease.settled:
             return response
         self._captured = True
-        headers = tuple(response.headers.items())
-        if response.is_streamed or response.direct_passthrough:
-            self._stream(lease, response, headers)
-            return response
-        answer = Response(response.status_code, headers, response.get_data())
-        refused = answer.status == 405 and method_refused(headers, request.method)
-        settled = lease.settle(answer, from_view=not refused)
+        _unroll(response)
+        headers = tuple(response.get_wsgi_headers(request.environ).items())
+        capture = Capture(response.status_code, headers, self._options.max_response_bytes)
+        body = b""
+        if not capture.complete_at_head:
+            if response.is_streamed or response.direct_passthrough:
+                _stream(response, capture, lease)
+                return response
+            response.make_sequence()
+            body = b"".join(response.iter_encoded())
+        answer = Response(response.status_code, headers, body)
+        settled = lease.settle(answer, from_view=is_from_view(answer, request.method))
         if isinstance(settled, Superseded) and settled.response is not None:
-            return _native(settled.response)
+            winners = _native(settled.response)
+            winners.call_on_close(response.close)
+            return winners
         return response
 
-    def _stream(self, lease: Lease, response: FlaskResponse, headers: HeaderPairs) -> None:
-        capture = Capture(response.status_code, headers, self._options.max_response_bytes)
-        pieces = response.response if response.direct_passthrough else response.iter_encoded()
-        close = getattr(response.response, "close", None) or _nothing
-        response.response = RecordedStream(pieces, capture, lease, on_close=close)  # type: ignore[arg-type]
-
-    def teardown(self, error: BaseException | None) -> None:
-        """The request is over, or its body follows. Settles what no answer has settled."""
+    def finish(self, error: BaseException | None) -> None:
+        """The application has returned, its body may follow, or it raised this. Settles what no answer has settled."""
         lease = self._lease
-        if lease is None or lease.settled or self._captured:
+        if lease is None or lease.settled or (error is None and self._captured):
             return
         if error is None or isinstance(error, Exception):
             lease.settle_exception()
@@ -130,19 +154,35 @@ class Exchange:
             lease.abandon()
 
 
+def _unroll(response: FlaskResponse) -> None:
+    """Put an answer that lies in memory back into a list.
+
+    That of an exception (or of any WSGI application that a view returns) comes as an iterator, whose first piece
+    Werkzeug has already.
+    """
+    body = response.response
+    if isinstance(body, ClosingIterator):
+        first = next(body, b"")
+        if response.content_length == len(first):
+            response.response = [first, *body]
+            response.call_on_close(body.close)
+        else:
+            response.response = ClosingIterator(chain((first,), body), body.close)
+
+
+def _stream(response: FlaskResponse, capture: Capture, lease: Lease) -> None:
+    body = response.response
+    pieces = cast("Iterable[bytes]", body) if response.direct_passthrough else response.iter_encoded()
+    response.response = RecordedStream(pieces, capture, lease, on_close=getattr(body, "close", None))
+
+
 def _native(response: Response) -> FlaskResponse:
     native = current_app.response_class(response.body, status=response.status)
     native.headers.clear()  # no default of Flask's that the first answer did not have
-    for name, value in response.headers:
-        native.headers.add(name, value)
-    return native
+    return _extended(native, response.headers)
 
 
 def _extended(response: FlaskResponse, headers: HeaderPairs) -> FlaskResponse:
     for name, value in headers:
         response.headers.add(name, value)
     return response
-
-
-def _nothing() -> None:
-    """Closes what needs no closing."""

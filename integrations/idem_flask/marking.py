@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from idem_middleware.options import Options
 
-__all__ = ["Marker", "mark", "marker_of"]
+__all__ = ["NOT_PROTECTED", "Marker", "checked", "mark", "marker_of"]
 
 _ATTRIBUTE = "__idempotency__"
 
+# A view's options alone must not fail for what the application's own make right, such as a shorter lease.
+_LENIENT = Options(lease_seconds=1.0, max_execution_seconds=10 * 365 * 86400.0, tombstone_seconds=1.0)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Marker:
     """`overrides` is None for what is not protected. `claims_itself`: a decorator does it where it is written."""
 
     overrides: Mapping[str, Any] | None
     claims_itself: bool = False
-    _applied: dict[int, tuple[Options, Options]] = field(default_factory=dict, repr=False, compare=False)
 
-    def applied_to(self, options: Options) -> Options:
-        """An application's options with these on top. What is marked is meant, whatever `paths` say."""
-        known = self._applied.get(id(options))
-        if known is None or known[0] is not options:
-            merged = options.merge({"paths": (), "exempt_paths": (), **(self.overrides or {})})
-            known = self._applied[id(options)] = (options, merged)
-        return known[1]
+
+NOT_PROTECTED = Marker(None)
+
+
+def checked(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of a view.
+
+    Raises:
+        ConfigurationError: unknown names and wrong values, all at once.
+    """
+    _LENIENT.merge(overrides)
+    return overrides
 
 
 def mark(thing: Any, marker: Marker) -> None:
     """Write it on a view or a blueprint; `functools.wraps` carries it outwards."""
-    setattr(thing, _ATTRIBUTE, marker)
+    setattr(getattr(thing, "__func__", thing), _ATTRIBUTE, marker)
 
 
-def marker_of(thing: Any) -> Marker | None:
-    """What is written on a view, on the class that it was made of, or on a blueprint."""
-    marker = getattr(thing, _ATTRIBUTE, None) or getattr(getattr(thing, "view_class", None), _ATTRIBUTE, None)
-    return marker if isinstance(marker, Marker) else None
+def marker_of(thing: Any, method: str | None = None) -> Marker | None:
+    """What is written on a blueprint or a view, or on the method or class that the view is made of."""
+    found = getattr(thing, _ATTRIBUTE, None)
+    view_class = getattr(thing, "view_class", None)
+    if found is None and view_class is not None and method is not None:
+        found = marker_of(getattr(view_class, method.lower(), None)) or marker_of(view_class)
+    return found if isinstance(found, Marker) else None

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import anyio
 from starlette.types import Message, Receive
 
-from idem_middleware.body import BodyTooLarge, RequestBody
+from idem_middleware.body import RequestBody
 from idem_middleware.capture import DRAIN_SECONDS
 
 __all__ = ["ClientGone", "Departure", "Incoming"]
@@ -92,11 +92,10 @@ class Incoming:
     The body is read when it is needed first: by the application, which gets it as it comes, or for the claim.
     """
 
-    def __init__(self, receive: Receive, *, declared_bytes: int | None = None, max_bytes: int | None = None) -> None:
+    def __init__(self, receive: Receive, *, max_bytes: int | None = None) -> None:
         self.body = RequestBody(max_bytes=max_bytes)
         self.departure = Departure()
         self._receive = receive
-        self._excess = max_bytes is not None and declared_bytes is not None and declared_bytes > max_bytes
         self._complete = False
         self._file: BinaryIO | None = None
         self._given_bytes = 0
@@ -106,11 +105,9 @@ class Incoming:
         """Have the whole body.
 
         Raises:
-            BodyTooLarge: by its declared or its real length.
+            BodyTooLarge: it is larger than `max_bytes`.
             ClientGone: it is not whole.
         """
-        if self._excess and self.body.max_bytes is not None:
-            raise BodyTooLarge(self.body.max_bytes)
         while not self._complete:
             message = await self._pull()
             if message["type"] == "http.disconnect":
@@ -157,4 +154,6 @@ class Incoming:
         if message["type"] == "http.request":
             self.body.write(message.get("body", b""))
             self._complete = not message.get("more_body", False)
+        elif message["type"] == "http.disconnect":
+            self.departure.note()
         return message

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-
 from starlette.types import Message, Scope, Send
 
 from idem_middleware.aio.lease import AsyncLease
+from idem_middleware.aio.streaming import settle_capture
 from idem_middleware.capture import Capture
-from idem_middleware.keeping import method_refused
-from idem_middleware.messages import Response
 from idem_middleware.options import Options
 from idem_middleware.settling import Superseded
 from idem_starlette.messages import respond, text_headers
-from idem_starlette.receiving import BodyReplay
+from idem_starlette.receiving import Departure
+from idem_starlette.views import answered_by_view
 
-__all__ = ["Recorder", "without_zero_copy"]
+__all__ = ["Recorder", "withdraw_offers"]
 
 
 class Recorder:
@@ -26,108 +24,113 @@ class Recorder:
     a complete answer that a retry would not get.
     """
 
-    def __init__(self, scope: Scope, send: Send, receive: BodyReplay, lease: AsyncLease, options: Options) -> None:
+    def __init__(self, scope: Scope, send: Send, departure: Departure, lease: AsyncLease, options: Options) -> None:
         self._scope = scope
         self._send = send
-        self._receive = receive
+        self._departure = departure
         self._lease = lease
         self._options = options
         self._start: Message = {}
         self._capture: Capture | None = None
-        self._started = False  # the client has the head
-        self._waiting = b""
-        self._client_gone = False
         self._from_view = True
+        self._waiting = b""  # complete, so not even the head may be seen yet
+        self._started = False  # the client has the head
+        self._ended = False
+        self._refused: OSError | None = None  # the server takes no more: the client left (ASGI 2.4)
+        self._stopped = False  # the application was told so
 
     async def __call__(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "http.response.start":
+        capture = self._capture
+        if message["type"] == "http.response.start":
             self._begin(message)
-        elif kind == "http.response.body" and self._capture is not None:
-            await self._body(self._capture, message.get("body", b""), more=message.get("more_body", False))
-        else:  # early hints, server push, debugging aids: no part of the answer
-            await self._send(message)
+        elif message["type"] == "http.response.body" and capture is not None and not self._ended:
+            piece = bytes(message.get("body", b""))  # its owner may write into it again, if it can be written
+            if message.get("more_body", False):
+                await self._go_on(capture, piece)
+            else:
+                await self._end(capture, piece)
+        else:  # early hints, debugging aids: no part of the answer
+            await self._forward(message)
 
     async def close(self, error: BaseException | None) -> None:
         """The application has returned, or raised this. Settles what is not settled yet."""
         if self._lease.settled:
             return
-        if error is None and self._capture is not None:
-            # It stopped in the middle of its answer without an error: frameworks do so when the client leaves.
-            await self._lease.omit(self._capture.location)
-        elif error is None or isinstance(error, Exception):
-            await self._lease.settle_exception()
+        capture, heard = self._capture, self._stopped or self._departure.told
+        if error is None or isinstance(error, Exception):
+            if capture is not None and (heard or error is None):
+                await self._torn(capture)
+            elif heard and error is None:
+                self._lease.abandon()  # it gave up half-way, for a client that left
+            else:
+                await self._lease.settle_exception()
+        elif capture is not None and self._departure.happened:
+            await self._torn(capture)  # some servers cancel what their client does not wait for
         else:
             self._lease.abandon()
 
     def _begin(self, message: Message) -> None:
+        if self._capture is not None:
+            raise RuntimeError("the application began its answer twice")
         self._start = message
         headers = text_headers(message.get("headers", ()))
         self._capture = Capture(message["status"], headers, self._options.max_response_bytes)
-        self._receive.holds_back_disconnect = self._capture.keeps_body
-        self._from_view = not self._answered_before_view(self._capture.head)
+        self._from_view = answered_by_view(self._scope, self._capture.head)
+        self._departure.answering(recording=self._capture.keeps_body)
 
-    async def _body(self, capture: Capture, piece: bytes, *, more: bool) -> None:
+    async def _go_on(self, capture: Capture, piece: bytes) -> None:
+        """More may come; what has come may be seen, unless it is the whole answer."""
         visible = capture.passing(piece)
-        if more:
-            await self._pass_on(capture, visible, flush=not piece)
-            return
-        visible, self._waiting = self._waiting + visible, b""
-        winner = await self._settle(capture)
-        if winner is not None and not self._started:
-            await respond(self._forward, winner)
-        else:
-            await self._pass(visible + capture.held_back(), more=False)
-        self._receive.holds_back_disconnect = False
-
-    async def _pass_on(self, capture: Capture, visible: bytes, *, flush: bool) -> None:
-        """More may come; what has come may be seen, unless it is the whole answer in one piece."""
+        self._departure.answering(recording=capture.keeps_body)
         if not self._started and (capture.complete_at_head or capture.is_whole):
             self._waiting += visible
-        elif visible or (flush and not self._started):
-            await self._pass(visible)
+        elif visible or not (piece or self._started):  # an empty first piece asks for the head to be sent
+            await self._show(visible, more=True)
 
-    async def _settle(self, capture: Capture) -> Response | None:
-        """Record the answer; gives another attempt's, if that one owns the key by now."""
-        response = capture.response()
-        capture.forget()
-        if response is None and capture.head.status >= 500:
-            response = capture.head
-        if response is None:
-            settled = await self._lease.omit(capture.location)
+    async def _end(self, capture: Capture, piece: bytes) -> None:
+        rest = self._waiting + capture.ending(piece)
+        self._ended = True
+        if self._departure.told and not capture.is_whole:
+            capture.give_up()  # this end may be an early one, and only a declared length could tell
+        settled = await settle_capture(self._lease, capture, from_view=self._from_view)
+        if isinstance(settled, Superseded) and settled.response is not None and not self._started:
+            await respond(self._forward, settled.response)
         else:
-            settled = await self._lease.settle(response, from_view=self._from_view)
-        return settled.response if isinstance(settled, Superseded) else None
+            await self._show(rest, more=False)
+        self._departure.answering(recording=False)
 
-    def _answered_before_view(self, head: Response) -> bool:
-        if "router" in self._scope and "endpoint" not in self._scope:
-            return True  # Starlette's router found no route, or redirects to another slash
-        if head.status == 405:
-            return method_refused(head.headers, self._scope["method"])
-        if head.status == 422:
-            # FastAPI answers a failed validation from within its handler for this exception.
-            error = sys.exception()
-            return error is not None and type(error).__name__ == "RequestValidationError"
-        return False
+    async def _torn(self, capture: Capture) -> None:
+        capture.give_up()
+        await settle_capture(self._lease, capture, from_view=self._from_view)
 
-    async def _pass(self, body: bytes, *, more: bool = True) -> None:
+    async def _show(self, body: bytes, *, more: bool) -> None:
         if not self._started:
             self._started = True
             await self._forward(self._start)
         await self._forward({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _forward(self, message: Message) -> None:
-        """To the client, while there is one; the work and its record go on without."""
-        if self._client_gone:
-            return
-        try:
-            await self._send(message)
-        except OSError:  # ASGI 2.4: how a server says that the client left
-            self._client_gone = True
+        """To the client, while there is one; without it the answer goes on as long as that is of any use."""
+        if self._refused is None:
+            try:
+                await self._send(message)
+            except OSError as error:
+                self._refused = error
+                self._departure.note()
+            else:
+                return
+        if self._capture is not None and not self._ended and self._is_useless(self._capture):
+            self._stopped = True
+            raise self._refused
+
+    def _is_useless(self, capture: Capture) -> bool:
+        return not capture.keeps_body or self._departure.is_long_ago
 
 
-def without_zero_copy(scope: Scope) -> None:
-    """Withdraw the server's offers by which a body, or a part of the answer, would bypass the recorder."""
-    extensions = scope.get("extensions") or {}
-    for name in ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"):
-        extensions.pop(name, None)
+def withdraw_offers(scope: Scope) -> None:
+    """Take back the server's offers by which a body, or a part of the answer, would bypass the recorder."""
+    offers = scope.get("extensions")
+    if offers:
+        bypasses = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
+        # A new dictionary: the server may have one for all requests.
+        scope["extensions"] = {name: offer for name, offer in offers.items() if name not in bypasses}

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from idem_middleware import AsyncLease, EventKind, Options, Response, StoreUnavailable
+from idem_middleware import AsyncLease, EventKind, Options, Response
 from idem_middleware.aio import acquisition
 from idem_middleware.aio.concurrency import Recordings, Signal, in_thread, pause
 from idem_middleware.aio.engine import AsyncEngine
@@ -23,7 +23,7 @@ from tests.core.support.stores import YieldingStore
 from tests.core.support.worlds import CREATED, SyncWorld, request
 
 ADMITTED = Admitted(Options(), "k")
-STEPS = range(40)  # more than a whole request takes
+STEPS = range(25)  # more than a whole request takes
 PATIENCE_SECONDS = 10
 
 
@@ -31,14 +31,14 @@ class YieldingFaults(FaultyStore):
     """Faults, behind a face that yields."""
 
     def to_async(self) -> AsyncStore:
-        return YieldingStore.face(self)
+        return YieldingStore(self)
 
 
 class Process(SyncWorld):
     """A process whose engine is used from event loops, each call of the store with several awaits."""
 
     def __init__(self) -> None:
-        super().__init__(YieldingStore(clock=ManualClock(margin_seconds=2.0)))
+        super().__init__()
         self.runtime.store = self.store = YieldingFaults(self.memory)
         self.asynchronous = AsyncEngine(self.store, runtime=self.runtime)
         self.began = 0
@@ -113,8 +113,9 @@ def test_a_loop_that_goes_down_at_any_await_leaves_its_key_right(process: Proces
     """What was being recorded is recorded beside the loop."""
 
     async def main() -> None:
-        _task = asyncio.create_task(process.serve())
+        tasks = [asyncio.create_task(process.serve())]
         await steps(number)
+        assert tasks
 
     asyncio.run(main())
     assert_consistent(process)
@@ -130,7 +131,7 @@ def test_a_loop_that_just_stops_at_any_await_leaves_its_key_right(process: Proce
     loop.close()
     for unfinished in [task, *process.asynchronous._recordings._tasks]:
         unfinished._log_destroy_pending = False  # type: ignore[attr-defined]
-        unfinished.get_coro().close()  # type: ignore[union-attr]
+        unfinished.get_coro().close()
     assert_consistent(process)
 
 
@@ -182,8 +183,9 @@ def test_a_completion_that_is_cancelled_while_it_waits_for_a_renewal_goes_on(pro
     """Even if its loop is gone by the time that the renewal is done."""
 
     async def main(lease: AsyncLease) -> None:
-        _task = asyncio.create_task(lease.settle(CREATED))
+        tasks = [asyncio.create_task(lease.settle(CREATED))]
         await steps(5)
+        assert not tasks[0].done()
 
     async def claim() -> AsyncLease:
         return await process.lease_async()
@@ -463,7 +465,7 @@ class Busy(asyncio.base_events.concurrent.futures.ThreadPoolExecutor):  # type: 
 
     def submit(self, *_: object, **__: object) -> None:
         """Whoever asks waits for ever."""
-        pytest.fail("the loop's own threads were asked")
+        pytest.fail("the loop's own threads were asked")  # pragma: no cover - it must not come to this
 
 
 class TestSignals:
@@ -502,16 +504,6 @@ def test_the_uncertain_claim_of_a_cancelled_request_is_undone(process: Process) 
     assert process.began == 0
     process.pass_by(1, step=0.1)
     assert process.last(EventKind.CLAIM_UNDONE).key_digest
-
-
-def test_an_error_of_the_store_that_is_none_of_ours_comes_out(process: Process) -> None:
-    """With the claim undone if it was written, and the answer recorded if it can be."""
-
-    def broken() -> None:
-        raise StoreUnavailable("x") from LookupError("cause")
-
-    process.store.before(broken, on="create")
-    assert isinstance(asyncio.run(process.attempt()), Refused)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem_middleware import Response
@@ -24,6 +24,7 @@ def packed(body: bytes, *, inline_bytes: int | None = INLINE) -> tuple[KeptRespo
     return pack(Response(200, (), body), (), inline_bytes=inline_bytes)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=4000), st.sampled_from([None, 0, 100, INLINE]))
 def test_an_answer_comes_back_byte_for_byte(body: bytes, inline_bytes: int | None) -> None:
     """Whatever the bytes are (VibeTensor/attestix#128, wiremock#690)."""

@@ -479,6 +479,20 @@ def test_a_renewal_whose_reply_was_lost_is_renewed_again(world: World) -> None:
     assert world.record().expires_at == world.clock.now() + 60
 
 
+def test_adopting_is_bounded(world: World) -> None:
+    """Were our own record to move under every try, the answer would go out unrecorded."""
+    lease = world.lease()
+
+    def move() -> None:
+        record = world.record()
+        world.memory.swap(record, replace(record, version=record.version + 1), 0)
+
+    for skip in range(20):
+        world.store.before(move, on="swap", skip=skip)
+    assert world.settle(lease) == "Superseded"
+    assert world.calls() == ["create", *["swap"] * 16]
+
+
 def test_a_record_that_is_gone_is_lost(world: World) -> None:
     """Somebody deleted it: there is nothing left to complete."""
     lease = world.lease()
@@ -579,6 +593,35 @@ def test_a_full_store_refuses(world: World) -> None:
     full.close()
 
 
+def raising(error: BaseException) -> Callable[[], None]:
+    """Something that fails."""
+
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def test_an_unexpected_error_at_the_claim_comes_out(world: World) -> None:
+    """What was perhaps written is undone."""
+    world.store.before(raising(RuntimeError("a bug")), on="create")
+    with pytest.raises(RuntimeError, match="a bug"):
+        world.acquire()
+    world.pass_by(1, step=0.1)
+    assert "load" in world.calls()
+
+
+def test_an_unexpected_error_at_the_end_comes_out_and_the_answer_is_recorded(world: World) -> None:
+    """The work is done, whatever broke."""
+    lease = world.lease()
+    world.store.before(raising(RuntimeError("a bug")), on="swap")
+    with pytest.raises(RuntimeError, match="a bug"):
+        world.settle(lease)
+    assert lease.settled
+    world.pass_by(1, step=0.1)
+    assert world.another().replay() == CREATED
+
+
 def test_an_uncertain_claim_is_undone(world: World) -> None:
     """It was written, nobody heard of it, and nothing runs under it: the retry need not wait."""
     world.store.fail(Fault.LOST_REPLY, on="create")
@@ -667,6 +710,21 @@ def test_undoing_starts_over_when_its_write_is_overtaken(world: World) -> None:
     assert world.calls() == ["create", "load", "swap", "load"]
 
 
+def test_undoing_starts_over_when_somebody_is_quicker(world: World) -> None:
+    """And then leaves alone what stands there."""
+    world.store.fail(Fault.LOST_REPLY, on="create")
+    assert world.problem() == "store-unavailable"
+    mine = world.record()
+
+    def take_over() -> None:
+        world.memory.swap(mine, replace(mine, owner="another", version=2), 0)
+
+    world.store.before(take_over, on="swap")
+    world.pass_by(5, step=0.1)
+    assert world.calls() == ["create", "load", "swap", "load"]
+    assert "claim_undone" not in world.kinds()
+
+
 # --- faults at the end ------------------------------------------------------------------------------------------------
 
 
@@ -715,6 +773,18 @@ def test_while_it_is_tried_to_record_the_lease_is_renewed() -> None:
         world.memory.finishes = True
         world.pass_by(5)
         assert world.replay() == CREATED
+
+
+def test_background_work_that_comes_too_late_does_nothing(world: World) -> None:
+    """It was settled meanwhile."""
+    lease = world.lease()
+    world.store.fail(Fault.LOST_REQUEST, on="swap")
+    assert world.settle(lease) == "Unrecorded"
+    lease._claim.end()
+    world.calls()
+    assert lease._claim.renew() is None
+    world.pass_by(30)
+    assert world.calls() == []
 
 
 def test_what_can_not_be_recorded_is_told_and_left(world: World) -> None:
@@ -872,6 +942,26 @@ def test_a_waiter_runs_when_the_record_is_gone(world: World) -> None:
     world.while_waiting(lambda: memory._remove(record))
     assert world.lease(wait_seconds=5).attempt == 1
     assert not lease.settled
+
+
+def test_a_waiter_that_lost_the_race_for_a_lease_waits_again(world: World) -> None:
+    """As long as its patience lasts."""
+    first, other = world.another("first"), world.another()
+    first.lease(lease_seconds=3)
+    kept: list[AnyLease] = []
+    world.store.before(lambda: kept.append(other.lease()), on="swap")
+    world.while_waiting(*[lambda: None] * 10, lambda: other.settle(kept[0]))
+    assert world.replay(wait_seconds=30) == CREATED
+
+
+def test_a_passenger_gives_up_by_itself(world: World) -> None:
+    """Although the one that looks for it never comes back."""
+    _lease = world.another().lease()
+    assert world.problem() == "in-progress"
+    pilot = world.runtime.flights.board(world.store.calls[-1].pk, lambda: None)
+    assert world.runtime.flights.pilots(pilot)
+    assert world.problem(wait_seconds=5) == "in-progress"
+    assert world.pauses == [5]
 
 
 def test_another_request_does_not_wait(world: World) -> None:
@@ -1132,6 +1222,17 @@ def test_a_handler_that_settles_and_raises_has_settled(world: World) -> None:
         world.run(handler)
     assert caught.value is error
     assert world.replay() == OTHER
+
+
+def test_an_interrupted_recording_is_finished_in_the_background() -> None:
+    """A signal, or a time-out of green threads, in the middle of the write."""
+    world = SyncWorld()
+    lease = world.lease()
+    world.store.before(raising(KeyboardInterrupt()), on="swap")
+    with pytest.raises(KeyboardInterrupt):
+        world.settle(lease)
+    world.pass_by(1, step=0.1)
+    assert world.another().replay() == CREATED
 
 
 # --- modes ------------------------------------------------------------------------------------------------------------

@@ -184,6 +184,11 @@ class TestKeyElsewhere:
         """The same as in the header."""
         assert of_key(request(document), "id").pk == identity(request(1)).pk
 
+    def test_the_body_is_read_once_for_key_and_payload(self) -> None:
+        """And both find theirs."""
+        first = made_of_key(request({"id": "k", "ts": 1}), "id", payload="id")
+        assert made_of_key(request({"id": "k", "ts": 2}), "id", payload="id") == first
+
     def test_a_number_is_its_digits(self) -> None:
         """Business keys often are numbers."""
         assert of_key(request({"id": 17}), "id").pk == of_key(request({"id": "17"}), "id").pk

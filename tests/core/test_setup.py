@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from idem_middleware import ConfigurationError, Engine, MemoryStore, Options, setup
+from idem_middleware import ConfigurationError, Engine, Event, EventKind, MemoryStore, Options, setup
+from idem_middleware.events import Observer
 from idem_middleware.runtime import Runtime
 from idem_middleware.upkeep import Upkeep, process_upkeep
 
@@ -78,6 +79,25 @@ def test_nobody_is_warned_where_it_is_meant(options: dict[str, object], caplog: 
     with caplog.at_level(logging.WARNING, "idem_middleware"):
         setup.build("memory://", None, options)
     assert "no caller" not in caplog.text
+
+
+class TalkingStore(MemoryStore):
+    """Has something to say itself."""
+
+    tell: Observer
+
+    def subscribe(self, observer: Observer) -> None:
+        """Who listens."""
+        self.tell = observer
+
+
+def test_what_the_store_says_reaches_the_observers() -> None:
+    """Throttling, retries, clocks."""
+    seen: list[Event] = []
+    store = TalkingStore()
+    Engine(store, Options(observers=[seen.append]))  # type: ignore[arg-type]
+    store.tell(Event(kind=EventKind.CLOCK_SKEWED))
+    assert seen == [Event(kind=EventKind.CLOCK_SKEWED)]
 
 
 class TestEngines:

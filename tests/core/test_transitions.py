@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem_middleware import Options, transitions
@@ -132,6 +132,7 @@ def test_an_undone_later_claim_gives_its_number_back() -> None:
     assert (new.attempt, step.new.attempt, step.new.checkpoint) == (2, 3, b"paid")
 
 
+@settings(deadline=None)
 @given(
     st.floats(0, 10_000), st.sampled_from([1.0, 60.0]), st.sampled_from([1.0, 86_400.0]), st.sampled_from([0.0, 2.0])
 )

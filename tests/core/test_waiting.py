@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem_middleware.stores.base import GONE, Found
@@ -116,6 +116,7 @@ def test_nobody_need_wait() -> None:
     Flights().notify("pk")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.floats(0, 1))
 def test_pauses_grow_to_a_second_with_jitter_over_their_upper_half(polls: int, chance: float) -> None:
     """Neither a hot loop nor a herd (apache/polaris#4269)."""

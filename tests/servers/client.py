@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -40,9 +41,9 @@ class Service:
         self.proxy = proxy
         self.name = f"n{uuid4().hex}"
         self.key = str(uuid4())
-        # A connection for each request, so that every worker process gets its share of them.
+        # A connection for each request, so that every worker process gets its share of them. No TLS, no certificates.
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._client = httpx.Client(base_url=probe.url, timeout=_TIMEOUT_SECONDS, limits=limits, verify=False)  # noqa: S501  # no TLS here
+        self._client = httpx.Client(timeout=_TIMEOUT_SECONDS, limits=limits, verify=False)  # noqa: S501
         self._threads = ThreadPoolExecutor(_MOST_AT_ONCE)
 
     def __enter__(self) -> Self:
@@ -54,7 +55,24 @@ class Service:
         self._threads.shutdown()
         self._client.close()
 
-    def send(
+    def send(self, planned: Mapping[str, Any] | None = None, **request: Any) -> httpx.Response:
+        """Send a request, made as by `request`, and give its answer."""
+        return self._client.send(self.request(planned, **request))
+
+    def send_in_background(self, planned: Mapping[str, Any] | None = None, **request: Any) -> Future[httpx.Response]:
+        """Send a request; its answer comes later."""
+        return self._threads.submit(self.send, planned, **request)
+
+    @contextmanager
+    def streaming(self, planned: Mapping[str, Any], **request: Any) -> Iterator[Iterator[bytes]]:
+        """Send a request, and give its answer's body piece by piece."""
+        answer = self._client.send(self.request(planned, **request), stream=True)
+        try:
+            yield answer.iter_raw()
+        finally:
+            answer.close()
+
+    def request(
         self,
         planned: Mapping[str, Any] | None = None,
         *,
@@ -65,8 +83,8 @@ class Service:
         query: str = "",
         key: str | None = "",
         headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:
-        """Send a request and give its answer.
+    ) -> httpx.Request:
+        """Make a request.
 
         `key` is the header's value: without one it is this service's own key in quotes, None leaves the header out.
         """
@@ -77,12 +95,8 @@ class Service:
             **({} if key is None else {"Idempotency-Key": key or f'"{self.key}"'}),
             **(headers or {}),
         }
-        target = f"/{route}/{name or self.name}{query}"
-        return self._client.request(method, target, content=body, headers=sent)
-
-    def send_in_background(self, planned: Mapping[str, Any] | None = None, **request: Any) -> Future[httpx.Response]:
-        """Send a request; its answer comes later."""
-        return self._threads.submit(self.send, planned, **request)
+        target = f"{self.probe.url}/{route}/{name or self.name}{query}"
+        return self._client.build_request(method, target, content=body, headers=sent)
 
     def send_raw(self, *lines: str | bytes, method: str = "POST", route: str = "probe") -> RawResponse:
         """Send a request without a body, with these header lines as they are, and give its answer."""

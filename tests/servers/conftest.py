@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.client import Service
-from tests.servers.probes import CRASHING, ONE_WORKER, PATIENT, STRICT, TWO_WORKERS, Probes
+from tests.servers.probes import DEMANDING, ONE_WORKER, SHORT_LEASES, TWO_WORKERS, Probes
 from tests.support.fault_proxy import FaultProxy, running_fault_proxy
 from tests.support.probes import INSTALLED_FRAMEWORKS
 
@@ -50,21 +50,24 @@ def single_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[S
 
 
 @on_all_frameworks
-def strict_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
-    """Strict keys, no second run after a crash, server errors are final, and a page that documents it."""
-    with probes.service(request.param, STRICT) as service:
+def double_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
+    """The product's defaults, with two workers: one of them may crash, and is replaced."""
+    with probes.service(request.param, TWO_WORKERS) as service:
         yield service
 
 
 @on_all_frameworks
-def patient_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
-    """Duplicates wait for the first answer, keys are UUIDs, and other middleware is around."""
-    with probes.service(request.param, PATIENT) as service:
+def demanding_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
+    """Strict keys that are UUIDs, duplicates that wait, server errors that are final, no second run after a crash.
+
+    Its refusals link to a page, and a cross-origin and a compressing middleware are around it.
+    """
+    with probes.service(request.param, DEMANDING) as service:
         yield service
 
 
 @on_all_frameworks
-def crashing_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
-    """Leases of a second, and workers that may crash."""
-    with probes.service(request.param, CRASHING) as service:
+def short_leased_service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
+    """Leases of a second, with two workers."""
+    with probes.service(request.param, SHORT_LEASES) as service:
         yield service

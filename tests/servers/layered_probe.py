@@ -98,7 +98,7 @@ def with_layers(build: Callable[[Settings], Any]) -> Callable[[Settings], Any]:
 
 
 # Where this module is imported by a worker that was spawned, too.
-server.build_app = with_layers(server.build_app)
+server.build_app = with_layers(server.build_app)  # type: ignore[assignment]  # mypy wants the very function
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.servers.client import Service
+from tests.servers.client import Service, is_fresh, plan
 from tests.servers.table import REGION, Table
 from tests.support.fault_proxy import FaultProxy
+from tests.support.polling import eventually
 from tests.support.probes import RunningProbe, running_probe
 from tests.support.processes import ProcessFailedError
 
@@ -30,15 +30,22 @@ DOCS_URL = "https://docs.example.com/idempotency"
 
 ONE_WORKER = Setup()
 TWO_WORKERS = Setup(workers=2)
-# Whatever the product can be asked to be strict about.
-STRICT = Setup(
+# As few probes as can be, since each takes more of the tests' time than all of its requests: whatever is not the
+# default in one of them, as far as no option stands in another's way, and other middleware around it.
+DEMANDING = Setup(
     workers=2,
-    options={"strict_key": True, "docs_url": DOCS_URL, "on_error": "store", "on_abandoned": "refuse"},
+    options={
+        "strict_key": True,
+        "key_pattern": "uuid",
+        "docs_url": DOCS_URL,
+        "wait_seconds": 15,
+        "on_error": "store",
+        "on_abandoned": "refuse",
+    },
+    module="tests.servers.layered_probe",
 )
-# Whoever comes second waits; and keys must be UUIDs. Around it are a cross-origin and a compressing middleware.
-PATIENT = Setup(workers=2, options={"wait_seconds": 15, "key_pattern": "uuid"}, module="tests.servers.layered_probe")
-# Its workers are made to crash, and its leases are as short as they can be.
-CRASHING = Setup(workers=2, options={"lease_seconds": 1})
+# Its leases are as short as they can be.
+SHORT_LEASES = Setup(workers=2, options={"lease_seconds": 1})
 
 
 class Probes:
@@ -73,9 +80,12 @@ class Probes:
         table = Table(f"servers-{uuid4().hex}", self._local)
         self._stack.callback(table.close)
         try:
-            return self._stack.enter_context(self.started(framework, setup, table)), table
+            probe = self._stack.enter_context(self.started(framework, setup, table))
         except ProcessFailedError as failed:  # each test that needs it fails, without another try
             return failed
+        with Service(probe, table, self._proxy) as service:
+            let_every_worker_call(service, setup.workers)
+        return probe, table
 
     @contextmanager
     def started(self, framework: str, setup: Setup, table: Table, log: Path | None = None) -> Iterator[RunningProbe]:
@@ -89,3 +99,15 @@ class Probes:
             module=setup.module,
         ) as probe:
             yield probe
+
+
+def let_every_worker_call(service: Service, workers: int) -> None:
+    """Have each worker make its first call to the store, which takes longer than all the others."""
+
+    def all_called() -> bool:
+        sent = [service.send_in_background(plan(delay=0.02), key=f'"{uuid4()}"') for _ in range(2 * workers)]
+        for request in sent:
+            is_fresh(request.result())
+        return len({run["pid"] for run in service.probe.records(service.name)}) == workers
+
+    eventually(all_called, what="a request to every worker")

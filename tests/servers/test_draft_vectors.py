@@ -39,19 +39,19 @@ def test_a_quoted_key_is_taken(service: Service) -> None:
     service.ran(1)
 
 
-def test_strict_servers_take_only_strings(strict_service: Service) -> None:
+def test_strict_servers_take_only_strings(demanding_service: Service) -> None:
     """A raw value is a token or nothing at all, and neither is a string."""
-    is_problem(strict_service.send(key=strict_service.key), "key-invalid", 400)
-    is_problem(strict_service.send(key="k"), "key-invalid", 400)
-    strict_service.ran(0)
-    is_fresh(strict_service.send(key=f'"{strict_service.key}"'))
+    is_problem(demanding_service.send(key=demanding_service.key), "key-invalid", 400)
+    is_problem(demanding_service.send(key="k"), "key-invalid", 400)
+    demanding_service.ran(0)
+    is_fresh(demanding_service.send(key=f'"{demanding_service.key}"'))
 
 
-def test_a_server_defines_what_its_keys_look_like(patient_service: Service) -> None:
+def test_a_server_defines_what_its_keys_look_like(demanding_service: Service) -> None:
     """This one asks for UUIDs."""
-    is_problem(patient_service.send(key='"k"'), "key-invalid", 400)
-    patient_service.ran(0)
-    is_fresh(patient_service.send(key=f'"{uuid4()}"'))
+    is_problem(demanding_service.send(key='"k"'), "key-invalid", 400)
+    demanding_service.ran(0)
+    is_fresh(demanding_service.send(key=f'"{uuid4()}"'))
 
 
 # --- 2.3: expiry ------------------------------------------------------------------------------------------------------
@@ -128,9 +128,9 @@ def test_a_key_where_none_is_asked_for_is_ignored(service: Service, key: str) ->
     assert service.operations == []
 
 
-def test_refusals_link_to_the_documentation(strict_service: Service) -> None:
+def test_refusals_link_to_the_documentation(demanding_service: Service) -> None:
     """In the body and in a header."""
-    refused = strict_service.send(key=None)
+    refused = demanding_service.send(key=None)
     is_problem(refused, "key-missing", 400)
     assert refused.json()["type"].startswith(DOCS_URL)
     assert refused.headers["link"] == f'<{DOCS_URL}/key-missing>; rel="describedby"'
@@ -218,17 +218,17 @@ def test_while_the_first_request_runs_others_are_told(service: Service) -> None:
     service.ran(1)
 
 
-def test_a_copy_that_waits_gets_the_first_answer(patient_service: Service) -> None:
+def test_a_copy_that_waits_gets_the_first_answer(demanding_service: Service) -> None:
     """As soon as it is there."""
-    running = patient_service.send_in_background(plan(delay=0.8))
-    patient_service.is_running()
-    copies = [patient_service.send_in_background() for _ in range(8)]
+    running = demanding_service.send_in_background(plan(delay=0.8))
+    demanding_service.is_running()
+    copies = [demanding_service.send_in_background() for _ in range(8)]
 
     first = running.result()
     is_fresh(first)
     for copy in copies:
         is_replay(copy.result(), first)
-    patient_service.ran(1)
+    demanding_service.ran(1)
 
 
 # --- 2.7: errors ------------------------------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from moto import mock_aws
 
-from idem_middleware.stores import DynamoDBStore
+from idem_middleware.stores import DynamoDBStore, Store
+from idem_middleware.stores.dynamodb.transport import TRANSPORTS, TransportName
+from tests.stores.contract import on_a_loop
 from tests.stores.doubles import ManualTime
 from tests.stores.records import new_pk
 
@@ -18,18 +22,43 @@ def time() -> ManualTime:
     return ManualTime()
 
 
+@pytest.fixture(scope="class", params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> TransportName:
+    """What carries the calls. Whoever asks for it is tested with each."""
+    name: TransportName = request.param
+    return name
+
+
 @pytest.fixture(scope="class")
-def moto_store() -> Iterator[DynamoDBStore]:
+def moto_store(transport: TransportName) -> Iterator[DynamoDBStore]:
     """A store on moto, in this process."""
     with mock_aws():
-        store = DynamoDBStore("keys", region="eu-central-1")
+        store = DynamoDBStore("keys", region="eu-central-1", transport=transport)
         store.create_table()
         yield store
 
 
 @pytest.fixture(scope="class")
-def local_store(dynamodb_local: str) -> DynamoDBStore:
+def local_store(dynamodb_local: str, transport: TransportName) -> DynamoDBStore:
     """A store on DynamoDB Local, with a table of its own."""
-    store = DynamoDBStore(f"keys-{new_pk()[:12]}", region="eu-central-1", endpoint=dynamodb_local)
+    name = f"keys-{new_pk()[:12]}"
+    store = DynamoDBStore(name, region="eu-central-1", endpoint=dynamodb_local, transport=transport)
     store.create_table()
     return store
+
+
+OpenStore = Callable[..., Store]
+
+
+@pytest.fixture(params=["boto3", "lean", "lean on a loop"])
+def open_store(request: pytest.FixtureRequest) -> Iterator[OpenStore]:
+    """Make stores of the given settings over every transport, the native asynchronous one among them."""
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> Store:
+            settings.setdefault("region", "eu-central-1")
+            name, _, looped = str(request.param).partition(" on ")
+            store = DynamoDBStore("keys", transport=name, **settings)  # type: ignore[arg-type]
+            return stack.enter_context(on_a_loop(store)) if looped else store
+
+        yield make

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from idem_middleware.clock import CorrectedClock
 from idem_middleware.events import Event
 from idem_middleware.stores.base import Found, Gone, Store, Written
-from idem_middleware.stores.dynamodb import DynamoDBStore
+from idem_middleware.stores.dynamodb import DynamoDBStore, aio
+from idem_middleware.stores.dynamodb.calls import Steps
 from tests.stores.records import NOW
 
 
@@ -152,13 +154,51 @@ class LostReplies:
         return outcome
 
 
+T = TypeVar("T")
+
+
+class StoreDrivenByALoop(DynamoDBStore):
+    """A store whose steps are carried out on an event loop, by a transport that only looks asynchronous."""
+
+    def _carry_out(self, steps: Steps[T]) -> T:
+        async def sleep(seconds: float) -> None:
+            self._sleep(seconds)
+
+        async def carry_out() -> T:
+            return await aio.carry_out(steps, AsyncClientTransport(self._transport), sleep)
+
+        return asyncio.run(carry_out())
+
+
+class AsyncClientTransport:
+    """Blocks, which no test minds."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+
+    async def __call__(self, operation: str, request: Any) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = self._transport(operation, request)
+        return answer
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Scripted(Protocol):
+    """As `scripted_store`, for one of the ways to carry out steps."""
+
+    def __call__(
+        self, time: ManualTime, *steps: Step, **settings: Any
+    ) -> tuple[DynamoDBStore, ScriptedClient, list[Event]]: ...
+
+
 def scripted_store(
-    time: ManualTime, *steps: Step, **settings: Any
+    time: ManualTime, *steps: Step, kind: type[DynamoDBStore] = DynamoDBStore, **settings: Any
 ) -> tuple[DynamoDBStore, ScriptedClient, list[Event]]:
     """A store on a scripted client, without jitter, and the events that it tells of."""
     client = ScriptedClient(*steps)
     settings.setdefault("random", lambda: 1.0)
-    store = DynamoDBStore("keys", client=client, clock=time.clock(), sleep=time.sleep, **settings)
+    store = kind("keys", client=client, clock=time.clock(), sleep=time.sleep, **settings)
     events: list[Event] = []
     store.subscribe(events.append)
     return store, client, events

@@ -1,4 +1,4 @@
-"""The client of boto3: when it is made, how it is set, and what forks and threads do to it."""
+"""Clients and pools: when they are made, how they are set, and what forks and threads do to them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ from botocore.config import Config
 from idem_middleware.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import Gone
-from idem_middleware.stores.dynamodb.client import LazyClient, pinned_config
+from idem_middleware.stores.dynamodb.client import Boto3Transport, ClientSettings, pinned_config
+from idem_middleware.stores.dynamodb.lean.blocking import LeanTransport
+from idem_middleware.stores.dynamodb.transport import TransportName
+from tests.stores.conftest import OpenStore
 from tests.stores.doubles import ScriptedClient, answer, soon
+from tests.stores.records import pending
 from tests.stores.servers import black_hole, stub_server
 from tests.support.processes import ROOT
 
@@ -39,16 +43,62 @@ def run_python(script: str, *args: str) -> str:
     return done.stdout.strip()
 
 
+HEAVY = """
+        import sys
+        def heavy():
+            names = ("boto3", "botocore", "urllib3", "aiohttp", "orjson", "moto")
+            return [name for name in names if name in sys.modules]
+"""
+
+
 def test_boto3_is_not_imported_before_the_first_call() -> None:
     """Importing it takes a tenth of a second and more, which a service on another store need not pay."""
-    script = """
-        import sys
+    script = f"""{HEAVY}
+        import idem_middleware
         from idem_middleware.stores import DynamoDBStore, MemoryStore, store_from_url
         store = DynamoDBStore()
         store.twin()
-        print([name for name in ("boto3", "botocore") if name in sys.modules])
+        print(heavy())
     """
     assert run_python(script) == "[]"
+
+
+def test_a_memory_store_imports_no_client() -> None:
+    """Neither to be made nor to be used."""
+    script = f"""{HEAVY}
+        from idem_middleware import Engine
+        engine = Engine("memory://")
+        engine.run_once("key", None, lambda lease: 1)
+        print(heavy())
+    """
+    assert run_python(script) == "[]"
+
+
+def test_the_lean_transport_imports_aiohttp_for_event_loops_alone() -> None:
+    """A blocking service has no use for it."""
+    script = f"""{HEAVY}
+        from idem_middleware.stores import DynamoDBStore
+        store = DynamoDBStore(region="eu-central-1", endpoint="http://127.0.0.1:1", transport="lean")
+        store.twin()
+        store._transport.source.line()
+        print("aiohttp" in heavy(), "moto" in heavy())
+        store.to_async()
+        print("aiohttp" in heavy())
+    """
+    assert run_python(script).split() == ["False", "False", "True"]
+
+
+def client_of(store: DynamoDBStore) -> Any:
+    """The client of boto3 that the store calls."""
+    transport = store._transport
+    assert isinstance(transport, Boto3Transport)
+    return transport.get()
+
+
+def connections_of(store: DynamoDBStore) -> object:
+    """What holds its connections, once it has made a call."""
+    transport = store._transport
+    return transport._pool if isinstance(transport, LeanTransport) else client_of(store)
 
 
 def settings(user: Config | None = None) -> Any:
@@ -83,7 +133,7 @@ def test_a_users_settings_win_over_ours() -> None:
 def test_the_client_has_the_settings() -> None:
     """Region, endpoint, pool: what was asked for is what it is made with."""
     store = DynamoDBStore(region=REGION, endpoint="http://127.0.0.1:8000", max_pool_connections=7)
-    client = store._client.get()
+    client = client_of(store)
     assert client.meta.region_name == REGION
     assert client.meta.endpoint_url == "http://127.0.0.1:8000"
     assert client.meta.config.max_pool_connections == 7
@@ -91,32 +141,32 @@ def test_the_client_has_the_settings() -> None:
 
 def test_the_client_is_made_once() -> None:
     """Every call takes the same one."""
-    lazy = LazyClient("keys", region=REGION)
-    assert lazy.get() is lazy.get()
+    transport = Boto3Transport(ClientSettings("keys", region=REGION))
+    assert transport.get() is transport.get()
 
 
 def test_a_users_session_makes_the_client() -> None:
     """With its region and its credentials."""
     session = boto3.Session(region_name="ap-south-1")
-    assert DynamoDBStore(session=session)._client.get().meta.region_name == "ap-south-1"
+    assert client_of(DynamoDBStore(session=session)).meta.region_name == "ap-south-1"
 
 
-def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch, transport: TransportName) -> None:
     """None is assumed: a store in the wrong region would find no keys, and run everything again."""
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.delenv("AWS_REGION", raising=False)
-    store = DynamoDBStore("my-keys")
+    store = DynamoDBStore("my-keys", transport=transport)
     with pytest.raises(StoreMisconfigured, match=r"my-keys.*region=") as raised:
         store.load("pk", soon(store))
     assert raised.value.code == "NoRegionError"
     assert raised.value.__cause__ is not None
 
 
-def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch, transport: TransportName) -> None:
     """An operator's matter, not an outage."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    store = DynamoDBStore(region=REGION, endpoint="http://127.0.0.1:9")
+    store = DynamoDBStore(region=REGION, endpoint="http://127.0.0.1:9", transport=transport)
     with pytest.raises(StoreMisconfigured, match="no AWS credentials"):
         store.load("pk", soon(store))
 
@@ -131,6 +181,8 @@ def test_settings_that_would_have_no_effect_are_refused() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"transport": "fast"},
+        {"transport": "lean", "client": ScriptedClient()},
         {"table": "x"},
         {"table": "with space"},
         {"endpoint": "127.0.0.1:8000"},
@@ -177,7 +229,7 @@ def test_a_slow_client_of_the_users_is_warned_of(
     """It is left alone (botocore#1768), but it can hold a request for minutes."""
     client = boto3.client("dynamodb", region_name=REGION, config=config)
     with caplog.at_level(logging.WARNING, logger="idem_middleware"):
-        assert DynamoDBStore(client=client)._client.get() is client
+        assert client_of(DynamoDBStore(client=client)) is client
     assert ("shorter timeouts" in caplog.text) is is_warned_of
 
 
@@ -185,15 +237,15 @@ def test_a_twin_has_a_client_of_its_own() -> None:
     """The renewer's connections can't be used up by requests."""
     store = DynamoDBStore(region=REGION)
     twin = store.twin()
-    assert twin._client.get() is not store._client.get()
-    assert twin._client.get().meta.config.max_pool_connections < 50
+    assert client_of(twin) is not client_of(store)
+    assert client_of(twin).meta.config.max_pool_connections < 50
     assert (twin.table, twin.clock) == (store.table, store.clock)
 
 
 def test_a_twin_shares_a_client_that_was_given() -> None:
     """Only who made it could make another."""
     store = DynamoDBStore(client=ScriptedClient())
-    assert store.twin()._client.get() is store._client.get()
+    assert client_of(store.twin()) is client_of(store)
 
 
 def test_a_twin_tells_the_same_observers() -> None:
@@ -210,25 +262,27 @@ def test_a_twin_tells_the_same_observers() -> None:
 class TestThreads:
     """Many threads on one store."""
 
-    def test_fifty_threads_may_make_the_first_call_at_once(self) -> None:
+    def test_fifty_threads_may_make_the_first_call_at_once(self, transport: TransportName) -> None:
         """boto3's default session breaks there (boto3#1592); ours is made once, under a lock."""
         with stub_server() as server, ThreadPoolExecutor(50) as threads:
-            store = DynamoDBStore(region=REGION, endpoint=server.url)
+            store = DynamoDBStore(region=REGION, endpoint=server.url, transport=transport)
             together = Barrier(50)
 
             def first_call() -> tuple[bool, int]:
                 together.wait(timeout=30)
                 outcome = store.load("pk", soon(store))
-                return isinstance(outcome, Gone), id(store._client.get())
+                return isinstance(outcome, Gone), id(connections_of(store))
 
             outcomes = [future.result() for future in [threads.submit(first_call) for _ in range(50)]]
         assert outcomes == [(True, outcomes[0][1])] * 50
 
-    def test_forty_threads_keep_forty_connections(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_forty_threads_keep_forty_connections(
+        self, transport: TransportName, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """A pool of ten reconnects with every call (botocore#619); ours has room for all, and none is thrown away."""
         with stub_server(gather=40) as server, ThreadPoolExecutor(40) as threads:
-            store = DynamoDBStore(region=REGION, endpoint=server.url, client_config=Config(read_timeout=30))
-            store._client.get()
+            patient = Config(read_timeout=30)
+            store = DynamoDBStore(region=REGION, endpoint=server.url, client_config=patient, transport=transport)
 
             def steady_load() -> None:
                 for _ in range(10):
@@ -246,56 +300,103 @@ class TestThreads:
         assert store.to_async()._max_workers == 7  # type: ignore[attr-defined]
 
 
-def test_a_black_hole_is_given_up() -> None:
+QUICK = Config(connect_timeout=0.1, read_timeout=0.1)
+
+
+def test_a_black_hole_is_given_up(open_store: OpenStore) -> None:
     """An endpoint that takes connections and never answers costs the deadline, no more."""
-    quick = Config(connect_timeout=0.1, read_timeout=0.1)
     with black_hole() as url:
-        store = DynamoDBStore(region=REGION, endpoint=url, client_config=quick)
+        store = open_store(endpoint=url, client_config=QUICK)
         with pytest.raises(StoreUnavailable, match="ReadTimeoutError") as raised:
             store.load("pk", store.clock.monotonic() + 0.3)
     assert raised.value.code == "ReadTimeoutError"
     assert raised.value.__cause__ is not None
 
 
-def test_a_closed_port_is_given_up() -> None:
+def test_a_black_hole_that_takes_no_more_is_given_up(open_store: OpenStore) -> None:
+    """More than the buffers on the way hold: the request itself can't be sent to its end."""
+    with black_hole() as url:
+        store = open_store(endpoint=url, client_config=QUICK)
+        with pytest.raises(StoreUnavailable) as raised:
+            store.put_chunks(pending("pk"), [bytes(16 * 1024 * 1024)], store.clock.monotonic() + 0.3)
+    assert raised.value.code in ("ReadTimeoutError", "ConnectTimeoutError", "ConnectionClosedError")
+
+
+def test_a_closed_port_is_given_up(open_store: OpenStore) -> None:
     """The same where nobody listens."""
     with black_hole() as url:
         pass
-    store = DynamoDBStore(region=REGION, endpoint=url, sleep=lambda _: None)
+    store = open_store(endpoint=url)
     with pytest.raises(StoreUnavailable, match="EndpointConnectionError"):
         store.load("pk", store.clock.monotonic() + 0.3)
 
 
 FORK = """
-    import os, sys
+    import asyncio, os, sys
     from idem_middleware.stores import DynamoDBStore
     from idem_middleware.stores.base import Gone
 
-    store = DynamoDBStore(region="eu-central-1", endpoint=sys.argv[1])
+    store = DynamoDBStore(region="eu-central-1", endpoint=sys.argv[1], transport=sys.argv[2])
     asynchronous = store.to_async()
+    transport = store._transport
 
     def works():
-        import asyncio
         direct = store.load("pk", store.clock.monotonic() + 30)
         return (direct, asyncio.run(asynchronous.load("pk", store.clock.monotonic() + 30))) == (Gone(), Gone())
 
+    def connections():
+        return transport._client if sys.argv[2] == "boto3" else transport._pool
+
     assert works()
-    before = store._client.get()
-    held = store._client._lock
-    held.acquire()                       # as if another thread were making a client at this moment
+    before = connections()
+    held = [transport._lock] + ([transport.source._lock, asynchronous._transport._lock] if sys.argv[2] == "lean" else [])
+    for lock in held:
+        lock.acquire()                   # as if another thread were making a client at this moment
     child = os.fork()
     if child == 0:
-        is_new = store._client.get() is not before
-        os._exit(0 if is_new and works() else 1)
-    held.release()
+        os._exit(0 if works() and connections() is not before else 1)
+    for lock in held:
+        lock.release()
     _, status = os.waitpid(child, 0)
-    print(os.waitstatus_to_exitcode(status), works(), store._client.get() is before)
+    print(os.waitstatus_to_exitcode(status), works(), connections() is before)
 """
 
 
 @pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_connects_for_itself() -> None:
+def test_a_forked_child_connects_for_itself(transport: TransportName) -> None:
     """Pre-forking servers make children at any moment; these share no connection, thread or lock with their parent."""
     with stub_server() as server:
-        assert run_python(FORK, server.url) == "0 True True"
+        assert run_python(FORK, server.url, transport) == "0 True True"
+
+
+FORK_ON_A_LOOP = """
+    import asyncio, os, sys
+    from idem_middleware.stores import DynamoDBStore
+    from idem_middleware.stores.base import Gone
+
+    store = DynamoDBStore(region="eu-central-1", endpoint=sys.argv[1], transport="lean").to_async()
+
+    async def works():
+        return await store.load("pk", store.clock.monotonic() + 30) == Gone()
+
+    async def parent():
+        assert await works()
+        child = os.fork()                # with a connection of this loop open
+        if child == 0:
+            asyncio._set_running_loop(None)
+            os._exit(0 if asyncio.new_event_loop().run_until_complete(works()) else 1)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), await works())
+
+    asyncio.run(parent())
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_from_a_loop_connects_for_itself() -> None:
+    """The parent's loop goes on with its own connection."""
+    with stub_server() as server:
+        assert run_python(FORK_ON_A_LOOP, server.url) == "0 True"
+        assert server.connections == 2

@@ -1,4 +1,7 @@
-"""The contract, kept by every store, from threads and from event loops."""
+"""The contract, kept by every store, from threads and from event loops, and over each transport.
+
+On an event loop boto3 runs in threads, and the lean transport natively.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from idem_middleware.stores import DynamoDBStore, MemoryStore, Store
+from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore
+from idem_middleware.stores.dynamodb.transport import TransportName
 from idem_middleware.stores.threaded import ThreadedStore
 from tests.stores.contract import AsyncStoreAsStore, ChunkedStoreContract, StoreContract, on_a_loop
 
@@ -81,3 +86,11 @@ class TestDynamoDBStoreOnDynamoDBLocalOnALoop(ChunkedStoreContract):
         """The class's own."""
         with on_a_loop(local_store) as store:
             yield store
+
+
+@pytest.mark.parametrize(
+    ("transport", "kind"), [("boto3", ThreadedStore), ("lean", AsyncDynamoDBStore)], indirect=["transport"]
+)
+def test_an_event_loop_gets_what_its_transport_can_do(transport: TransportName, kind: type) -> None:
+    """So the classes above test what they say."""
+    assert isinstance(DynamoDBStore(transport=transport).to_async(), kind)

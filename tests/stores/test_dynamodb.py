@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import boto3
@@ -23,7 +24,9 @@ from idem_middleware.stores.dynamodb.table import create_table
 from tests.stores.doubles import (
     LostReplies,
     ManualTime,
+    Scripted,
     Step,
+    StoreDrivenByALoop,
     WatchedClient,
     answer,
     condition_failed,
@@ -37,6 +40,12 @@ from tests.stores.records import NOW, SMALL_ANSWER, after, new_pk, pending
 PK = "0123456789abcdef" * 4
 CLAIM = pending(PK)
 DONE = after(CLAIM, status=Status.COMPLETED, response=SMALL_ANSWER)
+
+
+@pytest.fixture(params=[DynamoDBStore, StoreDrivenByALoop], ids=["blocking", "on a loop"])
+def scripted(request: pytest.FixtureRequest) -> Scripted:
+    """Make scripted stores; whoever asks for this is tested with both ways to carry out steps."""
+    return partial(scripted_store, kind=request.param)
 
 
 class TestCalls:
@@ -135,90 +144,92 @@ class TestLostReplies:
 class TestRetries:
     """What passes is waited out, within the deadline."""
 
-    def test_a_throttled_write_is_tried_again(self, time: ManualTime) -> None:
+    def test_a_throttled_write_is_tried_again(self, scripted: Scripted, time: ManualTime) -> None:
         """Until it is answered."""
         throttled = error("ProvisionedThroughputExceededException")
-        store, client, _ = scripted_store(time, throttled, throttled, answer())
+        store, client, _ = scripted(time, throttled, throttled, answer())
         assert store.create(CLAIM, soon(store)) == Written()
         assert client.operations == ["put_item"] * 3
         assert client.calls[0] == client.calls[1] == client.calls[2]
 
-    def test_pauses_grow_to_a_second(self, time: ManualTime) -> None:
+    def test_pauses_grow_to_a_second(self, scripted: Scripted, time: ManualTime) -> None:
         """Exponentially; the jitter is switched off here."""
-        store, _, _ = scripted_store(time, *[error("ThrottlingException")] * 8, answer())
+        store, _, _ = scripted(time, *[error("ThrottlingException")] * 8, answer())
         store.create(CLAIM, soon(store, 60))
         assert time.slept == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
 
-    def test_pauses_have_full_jitter(self, time: ManualTime) -> None:
+    def test_pauses_have_full_jitter(self, scripted: Scripted, time: ManualTime) -> None:
         """Anything from nothing to the bound: a thundering herd is spread out."""
         draws = iter([0.0, 0.5, 1.0])
-        store, _, _ = scripted_store(time, *[error("ThrottlingException")] * 3, answer(), random=lambda: next(draws))
+        store, _, _ = scripted(time, *[error("ThrottlingException")] * 3, answer(), random=lambda: next(draws))
         store.create(CLAIM, soon(store))
         assert time.slept == [0.0, 0.05, 0.2]
 
-    def test_it_gives_up_at_the_deadline(self, time: ManualTime) -> None:
+    def test_it_gives_up_at_the_deadline(self, scripted: Scripted, time: ManualTime) -> None:
         """No try begins after it, and no pause lasts beyond it."""
-        store, client, _ = scripted_store(time, *[error("ThrottlingException")] * 50)
+        store, client, _ = scripted(time, *[error("ThrottlingException")] * 50)
         with pytest.raises(StoreUnavailable) as raised:
             store.create(CLAIM, store.clock.monotonic() + 3.0)
         assert raised.value.code == "ThrottlingException"
         assert sum(time.slept) <= 3.0
         assert len(client.calls) == len(time.slept) + 1
 
-    def test_a_try_that_would_end_too_late_is_not_begun(self, time: ManualTime) -> None:
+    def test_a_try_that_would_end_too_late_is_not_begun(self, scripted: Scripted, time: ManualTime) -> None:
         """What took a second and a half last time will again, so the deadline holds for tries that hang, too."""
 
         def hangs() -> dict[str, Any]:
             time.pass_by(1.4)
             raise read_timeout()
 
-        store, client, _ = scripted_store(time, *[hangs] * 10)
+        store, client, _ = scripted(time, *[hangs] * 10)
         began_at = time.ticks
         with pytest.raises(StoreUnavailable, match="ReadTimeoutError"):
             store.create(CLAIM, began_at + 3.0)
         assert len(client.calls) == 2
         assert time.ticks <= began_at + 3.0
 
-    def test_one_try_is_always_made(self, time: ManualTime) -> None:
+    def test_one_try_is_always_made(self, scripted: Scripted, time: ManualTime) -> None:
         """Even where the deadline has passed: a recording must not fail without having been tried."""
-        store, client, _ = scripted_store(time, answer())
+        store, client, _ = scripted(time, answer())
         assert store.swap(CLAIM, DONE, store.clock.monotonic() - 1) == Written()
         assert len(client.calls) == 1
 
-    def test_a_failed_condition_is_never_tried_again(self, time: ManualTime) -> None:
+    def test_a_failed_condition_is_never_tried_again(self, scripted: Scripted, time: ManualTime) -> None:
         """It is an answer."""
-        store, client, events = scripted_store(time, condition_failed(item_of(CLAIM)))
+        store, client, events = scripted(time, condition_failed(item_of(CLAIM)))
         assert store.create(pending(PK, owner="x"), soon(store)) == Found(CLAIM)
         assert len(client.calls) == 1
         assert events == []
 
     @pytest.mark.parametrize("code", ["AccessDeniedException", "ResourceNotFoundException", "ExpiredTokenException"])
-    def test_what_an_operator_must_mend_fails_at_once(self, time: ManualTime, code: str) -> None:
+    def test_what_an_operator_must_mend_fails_at_once(self, scripted: Scripted, time: ManualTime, code: str) -> None:
         """Every request would wait for nothing."""
-        store, client, _ = scripted_store(time, error(code))
+        store, client, _ = scripted(time, error(code))
         with pytest.raises(StoreMisconfigured, match="keys") as raised:
             store.create(CLAIM, soon(store))
         assert len(client.calls) == 1
         assert raised.value.__cause__ is not None
 
-    def test_a_bug_is_not_hidden(self, time: ManualTime) -> None:
+    def test_a_bug_is_not_hidden(self, scripted: Scripted, time: ManualTime) -> None:
         """What is no failure of a call goes through."""
-        store, _, _ = scripted_store(time, TypeError("bug"))
+        store, _, _ = scripted(time, TypeError("bug"))
         with pytest.raises(TypeError, match="bug"):
             store.create(CLAIM, soon(store))
 
-    def test_each_retry_is_told(self, time: ManualTime) -> None:
+    def test_each_retry_is_told(self, scripted: Scripted, time: ManualTime) -> None:
         """With DynamoDB's code and a digest of the key, never the key."""
-        store, _, events = scripted_store(time, error("ThrottlingException"), read_timeout(), answer())
+        store, _, events = scripted(time, error("ThrottlingException"), read_timeout(), answer())
         store.swap(CLAIM, DONE, soon(store))
         assert [(event.kind, event.dynamo_error_code, event.key_digest, event.seconds) for event in events] == [
             (EventKind.STORE_RETRIED, "ThrottlingException", PK[:12], 0.05),
             (EventKind.STORE_RETRIED, "ReadTimeoutError", PK[:12], 0.1),
         ]
 
-    def test_an_observer_that_fails_harms_nobody(self, time: ManualTime, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_observer_that_fails_harms_nobody(
+        self, scripted: Scripted, time: ManualTime, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """The call goes on."""
-        store, _, _ = scripted_store(time, error("ThrottlingException"), answer())
+        store, _, _ = scripted(time, error("ThrottlingException"), answer())
 
         def broken(event: object) -> None:
             raise RuntimeError("broken")
@@ -228,9 +239,9 @@ class TestRetries:
             assert store.create(CLAIM, soon(store)) == Written()
         assert "observer failed" in caplog.text
 
-    def test_an_observer_is_told_once(self, time: ManualTime) -> None:
+    def test_an_observer_is_told_once(self, scripted: Scripted, time: ManualTime) -> None:
         """Subscribing twice is not asking twice."""
-        store, _, events = scripted_store(time, error("ThrottlingException"), answer())
+        store, _, events = scripted(time, error("ThrottlingException"), answer())
         told: list[object] = []
         store.subscribe(told.append)
         store.subscribe(told.append)
@@ -241,28 +252,28 @@ class TestRetries:
 class TestWhatStoppedAWrite:
     """An emulator or a proxy may leave the old item out of the failure."""
 
-    def test_a_missing_item_is_read(self, time: ManualTime) -> None:
+    def test_a_missing_item_is_read(self, scripted: Scripted, time: ManualTime) -> None:
         """Strongly consistent."""
-        store, client, _ = scripted_store(time, condition_failed(), answer(Item=item_of(CLAIM)))
+        store, client, _ = scripted(time, condition_failed(), answer(Item=item_of(CLAIM)))
         assert store.create(pending(PK, owner="x"), soon(store)) == Found(CLAIM)
         assert client.operations == ["put_item", "get_item"]
         assert client.calls[1][1]["ConsistentRead"] is True
 
-    def test_a_swap_that_met_nothing_is_gone(self, time: ManualTime) -> None:
+    def test_a_swap_that_met_nothing_is_gone(self, scripted: Scripted, time: ManualTime) -> None:
         """Which DynamoDB tells by leaving the item out, too; the read tells the two apart."""
-        store, _, _ = scripted_store(time, condition_failed(), answer())
+        store, _, _ = scripted(time, condition_failed(), answer())
         assert store.swap(CLAIM, DONE, soon(store)) == Gone()
 
-    def test_a_record_that_vanished_meanwhile_is_created_again(self, time: ManualTime) -> None:
+    def test_a_record_that_vanished_meanwhile_is_created_again(self, scripted: Scripted, time: ManualTime) -> None:
         """The sweeper took it between the write and the read."""
-        store, client, _ = scripted_store(time, condition_failed(), answer(), answer())
+        store, client, _ = scripted(time, condition_failed(), answer(), answer())
         assert store.create(CLAIM, soon(store)) == Written()
         assert client.operations == ["put_item", "get_item", "put_item"]
 
-    def test_a_record_that_vanishes_for_ever_is_an_error(self, time: ManualTime) -> None:
+    def test_a_record_that_vanishes_for_ever_is_an_error(self, scripted: Scripted, time: ManualTime) -> None:
         """Something between us and DynamoDB does not tell the truth; it is not asked for ever."""
         steps: list[Step] = [condition_failed(), answer()]
-        store, client, _ = scripted_store(time, *steps * 3)
+        store, client, _ = scripted(time, *steps * 3)
         with pytest.raises(StoreUnavailable) as raised:
             store.create(CLAIM, soon(store))
         assert raised.value.code == "ConditionalCheckFailedException"
@@ -281,9 +292,9 @@ class TestChunkReads:
             UnprocessedKeys={"keys": {"Keys": keys, "ConsistentRead": True}} if left else {},
         )
 
-    def test_what_is_left_over_is_asked_for_again(self, time: ManualTime) -> None:
+    def test_what_is_left_over_is_asked_for_again(self, scripted: Scripted, time: ManualTime) -> None:
         """16 MB a call: while there is progress, nobody waits."""
-        store, client, events = scripted_store(time, self.batch(2, 0, left=(1, 3)), self.batch(3, 1))
+        store, client, events = scripted(time, self.batch(2, 0, left=(1, 3)), self.batch(3, 1))
         assert store.get_chunks(CLAIM, 4, soon(store)) == [b"0", b"1", b"2", b"3"]
         asked = client.calls[1][1]["RequestItems"]["keys"]
         assert asked == {
@@ -293,25 +304,25 @@ class TestChunkReads:
         assert time.slept == []
         assert events == []
 
-    def test_without_progress_it_waits(self, time: ManualTime) -> None:
+    def test_without_progress_it_waits(self, scripted: Scripted, time: ManualTime) -> None:
         """That is throttling, and is told."""
-        store, _, events = scripted_store(time, self.batch(left=(0, 1)), self.batch(left=(0, 1)), self.batch(0, 1))
+        store, _, events = scripted(time, self.batch(left=(0, 1)), self.batch(left=(0, 1)), self.batch(0, 1))
         assert store.get_chunks(CLAIM, 2, soon(store)) == [b"0", b"1"]
         assert time.slept == [0.05, 0.1]
         assert [event.dynamo_error_code for event in events] == ["UnprocessedKeys"] * 2
 
-    def test_without_progress_it_gives_up_at_the_deadline(self, time: ManualTime) -> None:
+    def test_without_progress_it_gives_up_at_the_deadline(self, scripted: Scripted, time: ManualTime) -> None:
         """A chunk that could not be read is not a chunk that is missing: the answer may still be there."""
-        store, _, _ = scripted_store(time, *[self.batch(left=(0, 1))] * 50)
+        store, _, _ = scripted(time, *[self.batch(left=(0, 1))] * 50)
         with pytest.raises(StoreUnavailable, match="2 chunks") as raised:
             store.get_chunks(CLAIM, 2, store.clock.monotonic() + 1.0)
         assert raised.value.code == "UnprocessedKeys"
 
-    def test_a_damaged_piece_is_missing(self, time: ManualTime) -> None:
+    def test_a_damaged_piece_is_missing(self, scripted: Scripted, time: ManualTime) -> None:
         """As one that is not there."""
         damaged = {"pk": {"S": chunk_pk(CLAIM, 1)}, "data": {"S": "text"}}
         whole = chunk_item(CLAIM, 0, b"0")
-        store, _, _ = scripted_store(time, answer(Responses={"keys": [damaged, whole]}), answer(Item=damaged))
+        store, _, _ = scripted(time, answer(Responses={"keys": [damaged, whole]}), answer(Item=damaged))
         assert store.get_chunks(CLAIM, 2, soon(store)) == [b"0", None]
         assert store.get_chunks(CLAIM, 1, soon(store)) == [None]
 
@@ -319,76 +330,78 @@ class TestChunkReads:
 class TestClock:
     """Every answer's `Date` teaches the clock."""
 
-    def test_a_skewed_clock_is_corrected_and_told_once(self, time: ManualTime) -> None:
+    def test_a_skewed_clock_is_corrected_and_told_once(self, scripted: Scripted, time: ManualTime) -> None:
         """Beyond the margin."""
-        store, _, events = scripted_store(time, *[answer(date=NOW + 100)] * 3)
+        store, _, events = scripted(time, *[answer(date=NOW + 100)] * 3)
         for _ in range(3):
             store.load(PK, soon(store))
         assert abs(store.clock.offset_seconds - 100) <= 1
         assert [event.kind for event in events] == [EventKind.CLOCK_SKEWED]
         assert events[0].seconds == pytest.approx(100, abs=1)
 
-    def test_a_clock_within_the_margin_is_not_told(self, time: ManualTime) -> None:
+    def test_a_clock_within_the_margin_is_not_told(self, scripted: Scripted, time: ManualTime) -> None:
         """Nobody has to do anything about it."""
-        store, _, events = scripted_store(time, answer(date=NOW + 1.5))
+        store, _, events = scripted(time, answer(date=NOW + 1.5))
         store.load(PK, soon(store))
         assert events == []
 
-    def test_a_clock_that_was_set_right_may_be_told_of_again(self, time: ManualTime) -> None:
+    def test_a_clock_that_was_set_right_may_be_told_of_again(self, scripted: Scripted, time: ManualTime) -> None:
         """A new skew is news."""
-        store, _, events = scripted_store(time, answer(date=NOW + 100), answer(date=NOW), answer(date=NOW + 50))
+        store, _, events = scripted(time, answer(date=NOW + 100), answer(date=NOW), answer(date=NOW + 50))
         for _ in range(3):
             store.load(PK, soon(store))
         assert [round(event.seconds or 0) for event in events] == [100, 50]
 
-    def test_errors_teach_it_too(self, time: ManualTime) -> None:
+    def test_errors_teach_it_too(self, scripted: Scripted, time: ManualTime) -> None:
         """A signature that is refused for the clock's sake still has a right Date; so has a failed condition."""
-        store, _, _ = scripted_store(time, error("InvalidSignatureException", date=NOW - 400))
+        store, _, _ = scripted(time, error("InvalidSignatureException", date=NOW - 400))
         with pytest.raises(StoreMisconfigured, match="clock"):
             store.load(PK, soon(store))
         assert abs(store.clock.offset_seconds + 400) <= 1
 
-    def test_each_attempt_is_timed_alone(self, time: ManualTime) -> None:
+    def test_each_attempt_is_timed_alone(self, scripted: Scripted, time: ManualTime) -> None:
         """A slow attempt before it does not blur what an answer tells."""
 
         def slow() -> dict[str, Any]:
             time.pass_by(20.0)
             raise read_timeout()
 
-        store, _, _ = scripted_store(time, slow, lambda: answer(date=time.now + 100))
+        store, _, _ = scripted(time, slow, lambda: answer(date=time.now + 100))
         store.load(PK, soon(store, 100))
         assert abs(store.clock.offset_seconds - 100) <= 1
 
-    def test_an_answer_that_boto3_retried_for_teaches_nothing(self, time: ManualTime) -> None:
+    def test_an_answer_that_boto3_retried_for_teaches_nothing(self, scripted: Scripted, time: ManualTime) -> None:
         """With a client of the user's it is not known when that attempt began."""
-        store, _, _ = scripted_store(time, answer(date=NOW + 100, sdk_retries=1))
+        store, _, _ = scripted(time, answer(date=NOW + 100, sdk_retries=1))
         store.load(PK, soon(store))
         assert store.clock.offset_seconds == 0.0
 
     @pytest.mark.parametrize("date", ["", "now", "Thu, 01 Jan 99999 00:00:00 GMT", 7, None])
-    def test_a_proxys_date_breaks_nothing(self, time: ManualTime, date: object) -> None:
+    def test_a_proxys_date_breaks_nothing(self, scripted: Scripted, time: ManualTime, date: object) -> None:
         """It is not believed."""
         reply = {"ResponseMetadata": {"HTTPHeaders": {"date": date}}}
-        store, _, _ = scripted_store(time, reply)
+        store, _, _ = scripted(time, reply)
         assert store.load(PK, soon(store)) == Gone()
         assert store.clock.offset_seconds == 0.0
 
     @pytest.mark.parametrize(
         "reply", [{}, {"ResponseMetadata": None}, {"ResponseMetadata": {"HTTPHeaders": None}}], ids=str
     )
-    def test_an_answer_without_any_date_is_one(self, time: ManualTime, reply: dict[str, Any]) -> None:
+    def test_an_answer_without_any_date_is_one(
+        self, scripted: Scripted, time: ManualTime, reply: dict[str, Any]
+    ) -> None:
         """Some emulators send none."""
-        store, _, _ = scripted_store(time, reply)
+        store, _, _ = scripted(time, reply)
         assert store.load(PK, soon(store)) == Gone()
 
 
 class TestTooLarge:
     """What DynamoDB will never take."""
 
-    def test_a_record_beyond_the_limit_has_an_error_of_its_own(self, time: ManualTime) -> None:
+    def test_a_record_beyond_the_limit_has_an_error_of_its_own(self, scripted: Scripted, time: ManualTime) -> None:
         """Not retried, so that the engine can record that the work is done without its answer."""
         too_large = error("ValidationException", "Item size to update has exceeded the maximum allowed size")
-        store, client, _ = scripted_store(time, too_large)
+        store, client, _ = scripted(time, too_large)
         with pytest.raises(StoreUnavailable, match="larger than DynamoDB takes") as raised:
             store.swap(CLAIM, DONE, soon(store))
         assert raised.value.code == "ItemTooLarge"

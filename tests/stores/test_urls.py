@@ -6,6 +6,7 @@ import pytest
 
 from idem_middleware.errors import ConfigurationError
 from idem_middleware.stores import DynamoDBStore, MemoryStore, store_from_url
+from idem_middleware.stores.dynamodb.lean.blocking import LeanTransport
 from tests.stores.records import pending
 
 
@@ -27,8 +28,15 @@ def test_dynamodb_takes_table_region_and_endpoint() -> None:
     store = store_from_url("dynamodb://My_Keys.v2?region=eu-central-1&endpoint=http://127.0.0.1:8000")
     assert isinstance(store, DynamoDBStore)
     assert store.table == "My_Keys.v2"
-    client = store._client.get()
+    client = store._transport.get()  # type: ignore[attr-defined]
     assert (client.meta.region_name, client.meta.endpoint_url) == ("eu-central-1", "http://127.0.0.1:8000")
+
+
+def test_dynamodb_takes_a_transport() -> None:
+    """The same as the class's."""
+    store = store_from_url("dynamodb://keys?transport=lean")
+    assert isinstance(store, DynamoDBStore)
+    assert isinstance(store._transport, LeanTransport)
 
 
 @pytest.mark.parametrize("url", ["dynamodb://", "dynamodb:///", "DynamoDB://"])
@@ -62,6 +70,7 @@ def test_the_table_has_a_default_name(url: str) -> None:
         ("dynamodb://keys?regoin=x", r"no parameter regoin; did you mean region\?"),
         ("dynamodb://keys?max_entries=5", "no parameter max_entries"),
         ("dynamodb://keys?region=", "region has no value"),
+        ("dynamodb://keys?transport=fast", "transport must be one of boto3, lean"),
         ("dynamodb://keys?endpoint=localhost:8000", "endpoint must be an http or https URL"),
         ("dynamodb://keys/and/more", "no path"),
         ("dynamodb://ab", "3 to 255"),

@@ -1,23 +1,79 @@
-"""One call to DynamoDB, with all its tries: the retry layer, the only one (boto3's own is switched off)."""
+"""One call to DynamoDB, with all its tries: the retry layer, the only one (boto3's own is switched off).
+
+What is tried, when and how often is written once, as generators that send and pause by yielding. `carry_out` does what
+they yield, blocking; `aio.carry_out` does it on an event loop.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from idem_middleware.clock import CorrectedClock
 from idem_middleware.events import Event, EventKind, Observer, emit
 from idem_middleware.stores.dynamodb.faults import Fault, Kind, classify, error_for
 from idem_middleware.stores.dynamodb.requests import Request
+from idem_middleware.stores.dynamodb.transport import Transport
 
-__all__ = ["Answer", "Calls", "ConditionFailed", "SkewWatch", "key_digest"]
+__all__ = [
+    "Answer",
+    "Calls",
+    "ConditionFailed",
+    "Pause",
+    "Send",
+    "SkewWatch",
+    "Steps",
+    "carry_out",
+    "key_digest",
+]
+
+T = TypeVar("T")
 
 # AWS Architecture Blog, "Exponential Backoff And Jitter": full jitter finishes soonest under contention.
 _BASE_SECONDS = 0.05
 _CAP_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Send:
+    """Asks for one request to be sent; what comes back is the answer, or the transport's exception."""
+
+    operation: str
+    request: Request
+
+
+@dataclass(slots=True)
+class Pause:
+    """Asks for some time to pass."""
+
+    seconds: float
+
+
+Steps = Generator[Send | Pause, Any, T]
+"""What to do, one thing after the other, and a result in the end."""
+
+
+def carry_out(steps: Steps[T], transport: Transport, sleep: Callable[[float], object] = time.sleep) -> T:
+    """Do it, blocking."""
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, Pause):
+                sleep(step.seconds)
+                step = steps.send(None)
+                continue
+            try:
+                answer = transport(step.operation, step.request)
+            except Exception as exc:  # noqa: BLE001  # the steps judge it, and let go what they don't know
+                step = steps.throw(exc)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +124,27 @@ class SkewWatch:
 
 
 class Calls:
-    """Makes calls until one is answered or its deadline comes. Safe under threads."""
+    """Says how to get one call answered before its deadline. Safe under threads; does no I/O by itself."""
 
     def __init__(
         self,
-        get_client: Callable[[], Any],
         table: str,
         *,
         clock: CorrectedClock,
         observers: Iterable[Observer] = (),
         skew: SkewWatch | None = None,
-        sleep: Callable[[float], object] = time.sleep,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.table = table
         self.clock = clock
-        self._get_client = get_client
         self._observers = observers
         self._skew = skew or SkewWatch(clock, observers)
-        self._sleep = sleep
         self._draw = draw
 
-    def __call__(
+    def call(
         self, operation: str, request: Request, deadline: float, *, pk: str | None = None
-    ) -> Answer | ConditionFailed:
-        """Call the client's method `operation`, again and again where that may help, at least once.
+    ) -> Steps[Answer | ConditionFailed]:
+        """Send the request, again and again where that may help, at least once.
 
         `deadline` is an instant of `clock.monotonic()`. No try is begun that, taking as long as the one before it,
         would end later; one under way is not cut short.
@@ -105,7 +157,7 @@ class Calls:
         while True:
             began_at, sent_at = self.clock.monotonic(), self.clock.local_now()
             try:
-                response = getattr(self._get_client(), operation)(**request)
+                response = yield Send(operation, request)
             except Exception as exc:
                 took_seconds = self.clock.monotonic() - began_at
                 fault = classify(exc)
@@ -116,20 +168,24 @@ class Calls:
                 if fault.kind is Kind.ANSWER:
                     return ConditionFailed(answered.get("Item") if isinstance(answered, Mapping) else None)
                 tries += 1
-                if fault.kind is not Kind.RETRY or not self.pause(tries, deadline, fault, took_seconds, pk=pk):
+                if fault.kind is not Kind.RETRY:
+                    raise error_for(fault, self.table, operation) from exc
+                pause_seconds = self.pause_seconds(tries, deadline, fault, took_seconds, pk=pk)
+                if pause_seconds is None:
                     raise error_for(fault, self.table, operation) from exc
             else:
                 self._skew.learn(response, sent_at)
                 return Answer(response)
+            yield Pause(pause_seconds)
 
-    def pause(
+    def pause_seconds(
         self, tries: int, deadline: float, fault: Fault, took_seconds: float = 0.0, *, pk: str | None = None
-    ) -> bool:
-        """Wait before the next try, and tell the observers; False if no time is left for it."""
+    ) -> float | None:
+        """How long to wait before the next try, of which the observers are told; None if no time is left for it."""
         # The exponent is bounded: 2.0**2000 is an OverflowError.
-        pause_seconds = self._draw() * min(_CAP_SECONDS, _BASE_SECONDS * 2 ** min(tries - 1, 10))
+        pause_seconds = self._draw() * min(_CAP_SECONDS, _BASE_SECONDS * 2.0 ** min(tries - 1, 10))
         if self.clock.monotonic() + pause_seconds + took_seconds > deadline:
-            return False
+            return None
         emit(
             self._observers,
             Event(
@@ -139,5 +195,4 @@ class Calls:
                 dynamo_error_code=fault.code,
             ),
         )
-        self._sleep(pause_seconds)
-        return True
+        return pause_seconds

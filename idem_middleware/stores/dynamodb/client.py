@@ -1,30 +1,36 @@
-"""The boto3 client: made with the first call, once in a process, and again after a fork."""
+"""The boto3 client: when it is made, how it is set, and the transport that it is."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from idem_middleware.errors import ConfigurationError
+from idem_middleware.errors import ConfigurationError, StoreUnavailable
 from idem_middleware.stores.dynamodb.faults import Fault, Kind, classify, error_for
+from idem_middleware.stores.dynamodb.requests import Request
+from idem_middleware.stores.dynamodb.transport import AsyncTransport, keep_from_closing
 from idem_middleware.stores.forks import reset_in_children
 
 if TYPE_CHECKING:
     from botocore.config import Config
 
-__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "LazyClient", "pinned_config", "slowest_seconds"]
+__all__ = [
+    "CONNECT_SECONDS",
+    "READ_SECONDS",
+    "Boto3Transport",
+    "ClientSettings",
+    "cannot_be_made",
+    "pinned_config",
+    "refuse_beside_a_client",
+    "slowest_seconds",
+]
 
 # botocore's own are 60 s each: one unreachable endpoint would hold a request for minutes. With these a whole second
 # try fits into a deadline of 3 s after a reply was lost (1.4 + 0.05 + 1.4), and it is the second that finds out.
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 1.4
-
-logger = logging.getLogger("idem_middleware")
-
-# Clients inherited over a fork. They are kept, never closed: closing takes locks that a thread of the parent may have
-# held, and says goodbye on connections that the parent still uses.
-_inherited: list[object] = []
 
 
 def pinned_config(user: Config | None, max_pool_connections: int) -> Config:
@@ -52,57 +58,73 @@ def slowest_seconds(client: Any) -> float:
     return float(tries * (config.connect_timeout + config.read_timeout))
 
 
-class LazyClient:
-    """Gives the one low-level client of this process. Safe under threads.
+def cannot_be_made(exc: Exception, table: str, maker: str) -> StoreUnavailable | None:
+    """The error to raise where no connection can be prepared; None where `exc` is a bug.
 
-    A client that the user made is given as it is. One of ours comes from a session of its own: boto3's default session
-    must not make clients in two threads at once.
+    Nothing was sent, so nothing of this is a matter of time.
+    """
+    fault = classify(exc)
+    if fault is None:
+        return None
+    made = Fault(Kind.MISCONFIGURED, fault.code, fault.advice or f"{maker} can't work with these settings")
+    return error_for(made, table, "create_client")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a user said about how DynamoDB is reached."""
+
+    table: str
+    session: Any = None
+    config: Config | None = None
+    region: str | None = None
+    endpoint: str | None = None
+    max_pool_connections: int = 50
+
+    def new_session(self) -> Any:
+        """The user's session, or one of ours: boto3's default one must not make clients in two threads at once."""
+        import boto3  # noqa: PLC0415  # with the first call, not with the first import
+
+        return self.session or boto3.Session()
+
+    def new_client(self, session: Any) -> Any:
+        """A low-level client of that session, with these settings."""
+        return session.client(
+            "dynamodb",
+            region_name=self.region,
+            endpoint_url=self.endpoint,
+            config=pinned_config(self.config, self.max_pool_connections),
+        )
+
+
+class Boto3Transport:
+    """Sends by the one low-level client of this process. Safe under threads.
+
+    It is made with the first call, once in a process, and again after a fork. A client that the user made is used as
+    it is.
     """
 
-    def __init__(
-        self,
-        table: str,
-        *,
-        client: Any = None,
-        session: Any = None,
-        config: Config | None = None,
-        region: str | None = None,
-        endpoint: str | None = None,
-        max_pool_connections: int = 50,
-    ) -> None:
-        if client is not None:
-            given = {"session": session, "client_config": config, "region": region, "endpoint": endpoint}
-            ignored = [name for name, value in given.items() if value is not None]
-            if ignored:
-                raise ConfigurationError([f"{name} has no effect on a client that is given" for name in ignored])
+    def __init__(self, settings: ClientSettings, *, client: Any = None) -> None:
         self.is_users = client is not None
-        self._table = table
-        self._session = session
-        self._config = config
-        self._region = region
-        self._endpoint = endpoint
-        self._max_pool_connections = max_pool_connections
+        self._settings = settings
         self._lock = Lock()
         self._client = client
-
-    def start(self) -> LazyClient:
-        """Take part in forks from now on."""
         if not self.is_users:
             reset_in_children(self)
-        return self
 
-    def sibling(self, max_pool_connections: int) -> LazyClient:
+    def __call__(self, operation: str, request: Request) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = getattr(self._client or self.get(), operation)(**request)
+        return answer
+
+    def sibling(self, max_pool_connections: int) -> Boto3Transport:
         """The same settings with a client and a pool of its own; a client that the user made is shared."""
         if self.is_users:
             return self
-        return LazyClient(
-            self._table,
-            session=self._session,
-            config=self._config,
-            region=self._region,
-            endpoint=self._endpoint,
-            max_pool_connections=max_pool_connections,
-        ).start()
+        return Boto3Transport(replace(self._settings, max_pool_connections=max_pool_connections))
+
+    def asynchronous(self) -> AsyncTransport | None:
+        """Clients of boto3 block."""
+        return None
 
     def get(self) -> Any:
         """Give the client, making it if need be.
@@ -123,24 +145,26 @@ class LazyClient:
         """Forget the parent's client and its connections."""
         self._lock = Lock()
         if self._client is not None:
-            _inherited.append(self._client)
+            keep_from_closing(self._client)
             self._client = None
 
     def _make(self) -> Any:
-        import boto3  # noqa: PLC0415  # with the first call, not with the first import
-
-        session = self._session or boto3.Session()
         try:
-            return session.client(
-                "dynamodb",
-                region_name=self._region,
-                endpoint_url=self._endpoint,
-                config=pinned_config(self._config, self._max_pool_connections),
-            )
+            return self._settings.new_client(self._settings.new_session())
         except Exception as exc:
-            fault = classify(exc)
-            if fault is None:
+            error = cannot_be_made(exc, self._settings.table, "boto3")
+            if error is None:
                 raise
-            # Nothing was sent, so nothing of this is a matter of time.
-            made = Fault(Kind.MISCONFIGURED, fault.code, fault.advice or "boto3 can't make a client of these settings")
-            raise error_for(made, self._table, "create_client") from exc
+            raise error from exc
+
+
+def refuse_beside_a_client(**given: object) -> None:
+    """Settings that would have no effect on a client that is given.
+
+    Raises:
+        ConfigurationError: there are some.
+
+    """
+    ignored = [name for name, value in given.items() if value is not None]
+    if ignored:
+        raise ConfigurationError([f"{name} has no effect on a client that is given" for name in ignored])

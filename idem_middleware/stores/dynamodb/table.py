@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from idem_middleware.clock import CorrectedClock
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
-from idem_middleware.stores.dynamodb.calls import Answer, Calls
+from idem_middleware.stores.dynamodb.calls import Answer, Calls, carry_out
 from idem_middleware.stores.dynamodb.requests import Request
+from idem_middleware.stores.dynamodb.transport import ClientTransport, Transport
 
 __all__ = ["ACTIONS", "DEFAULT_TABLE", "ProvisionedThroughput", "check_table", "create_table", "table_name_problem"]
 
@@ -59,7 +60,8 @@ def create_table(
 ) -> None:
     """Make the table if it is not there, wait until it is active, and switch its TTL on. Doing it twice is harmless.
 
-    `ttl` is False where DynamoDB has none: on strongly consistent global tables.
+    `client` is one of boto3's, or a `Transport`. `ttl` is False where DynamoDB has none: on strongly consistent global
+    tables.
 
     Raises:
         StoreMisconfigured: a table of this name has another key or another TTL attribute; or we are not allowed to.
@@ -99,10 +101,13 @@ class _Admin:
     def __init__(self, client: Any, table: str, sleep: Callable[[float], object]) -> None:
         self._table = table
         self._sleep = sleep
-        self._calls = Calls(lambda: client, table, clock=CorrectedClock(), sleep=sleep)
+        # Clients of boto3 can't be called; a transport can.
+        self._transport: Transport = client if callable(client) else ClientTransport(client)
+        self._calls = Calls(table, clock=CorrectedClock())
 
     def _call(self, operation: str, request: Request) -> Mapping[str, Any]:
-        outcome = self._calls(operation, request, self._calls.clock.monotonic() + _PATIENCE_SECONDS)
+        steps = self._calls.call(operation, request, self._calls.clock.monotonic() + _PATIENCE_SECONDS)
+        outcome = carry_out(steps, self._transport, self._sleep)
         return outcome.response if isinstance(outcome, Answer) else {}
 
     def description(self) -> Mapping[str, Any] | None:

@@ -13,8 +13,8 @@ __all__ = ["in_child"]
 
 def in_child(check: Callable[[], bool]) -> bool:
     """What this says in a child process; the child does nothing else."""
-    if not hasattr(os, "fork"):
-        pytest.skip("this system has no fork")
+    if not hasattr(os, "fork"):  # pragma: no branch - Windows
+        pytest.skip("this system has no fork")  # pragma: no cover - Windows
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other tests' threads may live: the child uses none
         child = os.fork()

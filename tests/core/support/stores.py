@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from idem_middleware import MemoryStore, StoreUnavailable
 from idem_middleware.clock import Clock
 from idem_middleware.records import KeptResponse, Record, Status
-from idem_middleware.stores.base import ITEM_TOO_LARGE, AsyncStore, Found, Gone, Store, Written
+from idem_middleware.stores.base import ITEM_TOO_LARGE, Found, Gone, Written
 from idem_middleware.stores.direct import DirectStore
 
 __all__ = ["ChunkStore", "NarrowStore", "UnfinishedStore", "YieldingStore"]
@@ -50,7 +50,7 @@ class UnfinishedStore(MemoryStore):
         return super().swap(old, new, deadline)
 
 
-class _Yielding(DirectStore):
+class YieldingStore(DirectStore):
     """Gives the loop a turn before and after each call; a cancelled one is carried out all the same, as by a thread."""
 
     async def create(self, new: Record, deadline: float) -> Written | Found:
@@ -72,15 +72,3 @@ class _Yielding(DirectStore):
     async def load(self, pk: str, deadline: float) -> Found | Gone:
         await asyncio.sleep(0)
         return await super().load(pk, deadline)
-
-
-class YieldingStore(MemoryStore):
-    """A store whose asynchronous face yields."""
-
-    def to_async(self) -> AsyncStore:
-        return self.face(self)
-
-    @staticmethod
-    def face(store: Store) -> AsyncStore:
-        """Such a face for any store whose calls never block."""
-        return _Yielding(store)

@@ -186,8 +186,7 @@ class World(ABC):
 
     def _pause(self, event: threading.Event, seconds: float) -> bool:
         self.pauses.append(round(seconds, 6))
-        if not event.is_set():
-            self._act()
+        self._act()
         if not event.is_set():
             self.clock.advance(seconds)
         return event.is_set()
@@ -233,10 +232,8 @@ class AsyncWorld(World):
 
     async def _pause_async(self, signal: Signal, seconds: float) -> None:
         self.pauses.append(round(seconds, 6))
-        await asyncio.sleep(0)  # what was set from elsewhere arrives
-        if not signal._event.is_set():
-            self._act()
-            await asyncio.sleep(0)
+        self._act()
+        await asyncio.sleep(0)  # what was set by it arrives
         if not signal._event.is_set():
             self.clock.advance(seconds)
         signal._event.clear()

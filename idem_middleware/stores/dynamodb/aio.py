@@ -1,0 +1,103 @@
+"""The store on DynamoDB for event loops, over a transport that does not block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from idem_middleware.clock import Clock
+from idem_middleware.records import Record
+from idem_middleware.stores.base import Found, Gone, Written
+from idem_middleware.stores.dynamodb.calls import Pause, Steps
+from idem_middleware.stores.dynamodb.register import Register
+from idem_middleware.stores.dynamodb.transport import AsyncTransport
+
+if TYPE_CHECKING:
+    from idem_middleware.stores.dynamodb.store import DynamoDBStore
+
+__all__ = ["AsyncDynamoDBStore", "carry_out"]
+
+T = TypeVar("T")
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+async def carry_out(steps: Steps[T], transport: AsyncTransport, sleep: Sleep = asyncio.sleep) -> T:
+    """Do what the steps say, as `calls.carry_out`.
+
+    A cancellation ends it wherever it is: what was sent may be applied all the same.
+    """
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, Pause):
+                await sleep(step.seconds)
+                step = steps.send(None)
+                continue
+            try:
+                answer = await transport(step.operation, step.request)
+            except Exception as exc:  # noqa: BLE001  # the steps judge it, and let go what they don't know
+                step = steps.throw(exc)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+class AsyncDynamoDBStore:
+    """The records of a `DynamoDBStore`, for callers on event loops: on several at once, or one after the other.
+
+    A loop that ends orderly (as under `asyncio.run`) closes its connections; `aclose` does so earlier.
+    """
+
+    def __init__(
+        self, store: DynamoDBStore, register: Register, transport: AsyncTransport, *, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self._store = store
+        self._register = register
+        self._transport = transport
+        self._sleep = sleep
+
+    def __repr__(self) -> str:
+        return f"AsyncDynamoDBStore({self._store.table!r})"
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that its records are judged by."""
+        return self._store.clock
+
+    @property
+    def deadline_seconds(self) -> float:
+        """How long one decision may try to reach the store."""
+        return self._store.deadline_seconds
+
+    @property
+    def inline_bytes(self) -> int | None:
+        """How large an answer may be inside a record."""
+        return self._store.inline_bytes
+
+    async def create(self, new: Record, deadline: float) -> Written | Found:
+        """As `Store.create`."""
+        return await carry_out(self._register.create(new, deadline), self._transport, self._sleep)
+
+    async def swap(self, old: Record, new: Record, deadline: float) -> Written | Found | Gone:
+        """As `Store.swap`."""
+        return await carry_out(self._register.swap(old, new, deadline), self._transport, self._sleep)
+
+    async def load(self, pk: str, deadline: float) -> Found | Gone:
+        """As `Store.load`."""
+        return await carry_out(self._register.load(pk, deadline), self._transport, self._sleep)
+
+    async def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
+        """As `Store.put_chunks`."""
+        await carry_out(self._register.put_chunks(owner, chunks, deadline), self._transport, self._sleep)
+
+    async def get_chunks(self, owner: Record, count: int, deadline: float) -> Sequence[bytes | None]:
+        """As `Store.get_chunks`."""
+        return await carry_out(self._register.get_chunks(owner, count, deadline), self._transport, self._sleep)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop."""
+        await self._transport.aclose()

@@ -1,0 +1,114 @@
+"""The register in terms of DynamoDB's calls, written once for both kinds of store; nothing is interpreted here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from idem_middleware.errors import StoreUnavailable
+from idem_middleware.records import Record
+from idem_middleware.stores.base import GONE, WRITTEN, Found, Gone, Written
+from idem_middleware.stores.dynamodb.calls import Answer, Calls, Pause, Steps
+from idem_middleware.stores.dynamodb.faults import Fault, Kind
+from idem_middleware.stores.dynamodb.items import chunk_data, chunk_pk, record_of
+from idem_middleware.stores.dynamodb.requests import (
+    BATCH_KEYS,
+    Request,
+    create_request,
+    get_chunk_request,
+    get_chunks_request,
+    load_request,
+    put_chunk_request,
+    swap_request,
+)
+
+__all__ = ["Register"]
+
+_MOST_VANISHINGS = 3
+"""A record that stops a create and is gone when looked at: a sweeper's work, once. More often, something is wrong."""
+
+_LEFT_OVER = Fault(Kind.RETRY, "UnprocessedKeys")
+
+
+class Register:
+    """The steps of each call of a store on one table."""
+
+    def __init__(self, table: str, calls: Calls) -> None:
+        self._table = table
+        self._calls = calls
+
+    def create(self, new: Record, deadline: float) -> Steps[Written | Found]:
+        """As `Store.create`."""
+        request = create_request(self._table, new)
+        for _ in range(_MOST_VANISHINGS):
+            outcome = yield from self._calls.call("put_item", request, deadline, pk=new.pk)
+            if isinstance(outcome, Answer):
+                return WRITTEN
+            found = yield from self._standing(outcome.item, new.pk, deadline)
+            if isinstance(found, Found):
+                return found
+        raise StoreUnavailable(
+            f"DynamoDB table {self._table!r}: a record stopped a write {_MOST_VANISHINGS} times, and none is there",
+            code="ConditionalCheckFailedException",
+        )
+
+    def swap(self, old: Record, new: Record, deadline: float) -> Steps[Written | Found | Gone]:
+        """As `Store.swap`."""
+        request = swap_request(self._table, old, new)
+        outcome = yield from self._calls.call("update_item", request, deadline, pk=new.pk)
+        if isinstance(outcome, Answer):
+            return WRITTEN
+        return (yield from self._standing(outcome.item, new.pk, deadline))
+
+    def load(self, pk: str, deadline: float) -> Steps[Found | Gone]:
+        """As `Store.load`."""
+        item = yield from self._read(load_request(self._table, pk), pk, deadline)
+        return GONE if item is None else Found(record_of(item, pk))
+
+    def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> Steps[None]:
+        """As `Store.put_chunks`."""
+        for number, data in enumerate(chunks):
+            request = put_chunk_request(self._table, owner, number, data)
+            yield from self._calls.call("put_item", request, deadline, pk=owner.pk)
+
+    def get_chunks(self, owner: Record, count: int, deadline: float) -> Steps[Sequence[bytes | None]]:
+        """As `Store.get_chunks`."""
+        if count == 1:
+            item = yield from self._read(get_chunk_request(self._table, owner, 0), owner.pk, deadline)
+            return [None if item is None else chunk_data(item)]
+        pks = [chunk_pk(owner, number) for number in range(count)]
+        found: dict[str, bytes | None] = {}
+        for start in range(0, count, BATCH_KEYS):
+            yield from self._read_batch(pks[start : start + BATCH_KEYS], found, owner.pk, deadline)
+        return [found.get(pk) for pk in pks]
+
+    def _standing(self, item: object | None, pk: str, deadline: float) -> Steps[Found | Gone]:
+        """What stopped a write: as the write itself tells, else (no item, or an old emulator) as a read does."""
+        if item:
+            return Found(record_of(item, pk))
+        return (yield from self.load(pk, deadline))
+
+    def _read(self, request: Request, pk: str, deadline: float) -> Steps[object | None]:
+        outcome = yield from self._calls.call("get_item", request, deadline, pk=pk)
+        return outcome.response.get("Item") if isinstance(outcome, Answer) else None
+
+    def _read_batch(self, pks: Sequence[str], found: dict[str, bytes | None], pk: str, deadline: float) -> Steps[None]:
+        """Read until nothing is left over: DynamoDB leaves off beyond 16 MB a call, and where it throttles."""
+        tries = 0
+        while pks:
+            outcome = yield from self._calls.call(
+                "batch_get_item", get_chunks_request(self._table, pks), deadline, pk=pk
+            )
+            response: Any = outcome.response if isinstance(outcome, Answer) else {}
+            items = [item for table in response.get("Responses", {}).values() for item in table]
+            found.update((item["pk"]["S"], chunk_data(item)) for item in items)
+            pks = [key["pk"]["S"] for part in response.get("UnprocessedKeys", {}).values() for key in part["Keys"]]
+            # Progress means the 16 MB: go on at once. None means throttling: wait.
+            tries = 0 if items else tries + 1
+            if pks and not items:
+                pause_seconds = self._calls.pause_seconds(tries, deadline, _LEFT_OVER, pk=pk)
+                if pause_seconds is None:
+                    raise StoreUnavailable(
+                        f"DynamoDB table {self._table!r} left {len(pks)} chunks of a body unread", code=_LEFT_OVER.code
+                    )
+                yield Pause(pause_seconds)

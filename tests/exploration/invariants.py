@@ -1,0 +1,393 @@
+"""What must hold in every world, each promise once, by name.
+
+A promise looks at one event and at what happened before it, and says what is wrong, if anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from tests.exploration.clients import Answered, Began, Ended
+from tests.exploration.model import Standing
+from tests.exploration.worlds import Client, World
+
+__all__ = ["PROMISES", "Crashed", "Event", "History", "Seen", "Violation", "Wrote", "abandoned", "check", "remember"]
+
+PENDING, COMPLETED, FAILED = "PENDING", "COMPLETED", "FAILED"
+
+_RESOLUTION = 1.0  # of the time that the store's answers tell
+
+T = TypeVar("T")
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+    def __init__(self, promise: str, complaint: str) -> None:
+        self.promise = promise
+        super().__init__(f"{promise}: {complaint}")
+
+
+# --- what happens ---
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """A write was applied, at this true time, that a thread of this process had asked for."""
+
+    time: float
+    place: int
+    old: Standing | None
+    new: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process told something, at this true time; this record was the last that it had been shown, if any.
+
+    `at_once` is False where time has passed since it was.
+    """
+
+    time: float
+    place: int
+    what: Began | Ended | Answered
+    shown: Standing | None
+    at_once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """A process died, and with it these attempts."""
+
+    owners: tuple[str, ...]
+
+
+Event = Wrote | Seen | Crashed
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has happened, as far as it matters to the promises.
+
+    `leases` says until when each attempt may believe that the key is its own; `deeds` how far it got: "claimed",
+    "runs", "answered", "failed", "cut".
+    """
+
+    runs: int = 0
+    failures: int = 0
+    crashes: int = 0
+    lost_leases: int = 0
+    faults: int = 0
+    leases: tuple[tuple[str, float], ...] = ()
+    deeds: tuple[tuple[str, str], ...] = ()
+    dead: frozenset[str] = frozenset()
+    superseded: frozenset[str] = frozenset()
+    recorded: tuple[tuple[str, float], ...] = ()
+    ended: tuple[tuple[str, float], ...] = ()
+
+    def deed(self, owner: str) -> str | None:
+        """How far this attempt got."""
+        return next((deed for name, deed in self.deeds if name == owner), None)
+
+    def lease(self, owner: str) -> float | None:
+        """Until when its lease holds."""
+        return next((until for name, until in self.leases if name == owner), None)
+
+
+def remember(world: World, history: History, event: Event) -> History:
+    """The history with this event in it."""
+    match event:
+        case Wrote(_, place, old, new):
+            return _remember_write(world, history, event)
+        case Seen(what=Began(owner)):
+            return replace(history, runs=history.runs + 1, deeds=_with(history.deeds, owner, "runs"))
+        case Seen(what=Ended(owner, how)):
+            failed = how in ("fails", "raises", "moved")
+            deed = "cut" if how == "cut" else "failed" if failed else "answered"
+            return replace(
+                history,
+                failures=history.failures + failed,
+                deeds=_with(history.deeds, owner, deed),
+                ended=_with(history.ended, owner, event.time),
+            )
+        case Crashed(owners):
+            return replace(history, crashes=history.crashes + 1, dead=history.dead | set(owners))
+        case _:
+            return history
+
+
+def _remember_write(world: World, history: History, event: Wrote) -> History:
+    old, new = event.old, event.new
+    if new.status != PENDING:
+        history = replace(
+            history, leases=_without(history.leases, new.owner), ended=_without(history.ended, new.owner)
+        )
+        if new.status == COMPLETED and new.answer is not None:
+            return replace(history, recorded=(*history.recorded, (new.answer, new.expires_at)))
+        return history
+    history = replace(history, leases=_with(history.leases, new.owner, new.expires_at))
+    if old is not None and old.owner == new.owner:
+        return history
+    history = replace(history, deeds=_with(history.deeds, new.owner, "claimed"))
+    if old is None:
+        return history
+    if old.status == PENDING and old.owner not in history.dead:
+        history = replace(history, lost_leases=history.lost_leases + 1)
+    if old.status == PENDING:
+        history = replace(history, superseded=history.superseded | {old.owner})
+    if old.bound_until > old.created_at and event.time + _ahead(world, event.place, shown=True) >= old.bound_until:
+        # The key was bound long enough, and is somebody else's now.
+        history = replace(history, runs=0, failures=0, crashes=0, lost_leases=0)
+    return history
+
+
+# --- the promises ---
+
+
+def one_owner(world: World, history: History, event: Event) -> Iterator[str]:
+    """No two attempts both hold a live lease, and who lost it can write nothing any more."""
+    if not isinstance(event, Wrote):
+        return
+    old, new = event.old, event.new
+    mine = old is not None and old.owner == new.owner
+    if new.status != PENDING and not mine:
+        yield f"{new.owner} wrote {new.status} over what {old.owner if old else 'nobody'} holds"
+    if mine and old is not None and old.status != PENDING:
+        yield f"{new.owner} wrote again after its attempt had ended as {old.status}"
+    if new.status == PENDING and not mine:
+        yield from _free_to_claim(world, event)
+    if new.status != PENDING or not _trusted(world):
+        return
+    for owner, until in history.leases:
+        if owner == new.owner or owner in history.dead or history.deed(owner) in ("failed", "cut", None):
+            continue
+        if _now(world, owner, event.time) < until and _now(world, new.owner, event.time) < new.expires_at:
+            yield f"{owner} and {new.owner} both hold a live lease"
+
+
+def _free_to_claim(world: World, event: Wrote) -> Iterator[str]:
+    old, new = event.old, event.new
+    if old is None:
+        return
+    latest = event.time + _ahead(world, event.place, shown=True)
+    if latest >= old.bound_until:
+        return
+    respected = old.expires_at + (world.margin if old.status == PENDING and _trusted(world) else 0.0)
+    if latest < respected:
+        yield f"{new.owner} took over what {old.owner} holds as {old.status} for {respected - latest:g} s more"
+    if _asks(world, old.owner) != _asks(world, new.owner):
+        yield f"{new.owner} took over a key that is bound to another request"
+
+
+def one_answer(world: World, history: History, event: Event) -> Iterator[str]:
+    """After COMPLETED, until its retention ends, nothing runs, and every replay is the recorded answer."""
+    match event:
+        case Wrote(time, place, Standing(status="COMPLETED") as old, new):
+            if time + _ahead(world, place, shown=True) < old.expires_at:
+                yield f"{new.owner} wrote over the answer that {old.owner} had recorded"
+        case Seen(time, place, Began(owner), _, at_once):
+            deed = history.deed(owner)
+            if deed != "claimed":
+                yield f"{owner} runs without a claim of its own ({deed or 'none'})"
+            until = history.lease(owner)
+            if at_once and _trusted(world) and until is not None and time + _behind(world, place) >= until:
+                yield f"{owner} begins to run after its lease has ended"
+            if until is None:
+                yield f"{owner} begins to run after its claim was given back"
+        case Seen(time, place, Answered(client=client, owner=owner, kind="replay", text=text)):
+            until = max((end for answer, end in history.recorded if answer == text), default=None)
+            if until is None:
+                yield f"{owner} got a replay that was never recorded: {text!r}"
+            elif event.at_once and time + _behind(world, place) >= until:
+                yield f"{owner} got a replay after the retention's end"
+            if not text.startswith(f"{world.clients[client].asks} of {world.clients[client].caller} "):
+                yield f"{owner} got an answer to somebody else's request: {text!r}"
+        case Seen(time, place, Answered(owner=owner, kind="own", text=text, final=True), Standing(status="COMPLETED") as shown):
+            same = _asks(world, shown.owner) == _asks(world, owner) and shown.owner != owner
+            if same and shown.answer != text and time + _ahead(world, place) < shown.expires_at:
+                yield f"{owner} shows its own answer although that of {shown.owner} is recorded"
+
+
+def recorded_before_visible(world: World, history: History, event: Event) -> Iterator[str]:
+    """Who shows its own answer has recorded it, or has lost its lease, or met a store that failed."""
+    match event:
+        case Seen(what=Answered(owner=owner, kind="own", text=text, final=True)):
+            recorded = any(answer == text for answer, _ in history.recorded)
+            if not recorded and not history.faults and owner not in history.superseded:
+                yield f"{owner} shows an answer that is not recorded"
+
+
+def bounded_runs(world: World, history: History, event: Event) -> Iterator[str]:
+    """The handler runs no oftener than the options allow."""
+    match event:
+        case Seen(what=Began(owner)):
+            runs, bound = history.runs + 1, 1
+            if world.settings.get("on_error") != "refuse":
+                bound += history.failures
+            if world.settings.get("on_abandoned") != "refuse":
+                bound += history.crashes + history.lost_leases
+            if runs > bound:
+                yield f"{owner} begins run {runs}, where {bound} are allowed"
+
+
+def versions_grow(world: World, history: History, event: Event) -> Iterator[str]:
+    """Every write is one version more, and nobody gives back what it does not hold."""
+    if not isinstance(event, Wrote):
+        return
+    old, new = event.old, event.new
+    expected = 1 if old is None else old.version + 1
+    if new.version != expected:
+        yield f"{new.owner} wrote version {new.version} instead of {expected}"
+    deed = history.deed(new.owner)
+    if new.status == FAILED and deed not in ("claimed", "failed"):
+        yield f"{new.owner} gave the key back although its handler {deed or 'has claimed nothing'}"
+    if new.status == COMPLETED and deed != "answered" and new.answer != "outcome-unknown":
+        yield f"{new.owner} recorded an answer although its handler {deed or 'never ran'}"
+
+
+def honest_leases(world: World, history: History, event: Event) -> Iterator[str]:
+    """No record holds its key for longer than the options say, and no answer for less."""
+    if not isinstance(event, Wrote):
+        return
+    new, latest = event.new, event.time + _ahead(world, event.place)
+    seconds = {
+        PENDING: world.settings["lease_seconds"],
+        FAILED: world.settings.get("retry_after_failure_seconds", 0.0),
+        COMPLETED: world.settings.get("retention_seconds", 86400.0),
+    }[new.status]
+    if new.expires_at > latest + seconds:
+        yield f"{new.owner} wrote {new.status} for {new.expires_at - latest:g} s instead of {seconds:g}"
+    if new.bound_until < new.expires_at and new.status != FAILED:
+        yield f"{new.owner} frees the key before its {new.status} ends"
+    ended = next((at for owner, at in history.ended if owner == new.owner), None)
+    if new.status == COMPLETED and ended is not None:
+        least = ended + _behind(world, event.place) + seconds
+        if new.expires_at < least:
+            yield f"{new.owner} keeps its answer for {least - new.expires_at:g} s too short"
+
+
+def true_refusals(world: World, history: History, event: Event) -> Iterator[str]:
+    """A refusal says what is: nobody is told of another's request, and nobody is sent away for good without a reason."""
+    if not isinstance(event, Seen) or not isinstance(event.what, Answered):
+        return
+    owner, kind, text, shown = event.what.owner, event.what.kind, event.what.text, event.shown
+    own = _client(world, owner)
+    others = [client for client in world.clients if (client.asks, client.caller) != (own.asks, own.caller)]
+    reused = kind == "problem" and text in ("key-reused", "credentials-changed")
+    if reused and not others:
+        yield f"{owner} was told {text}, and nobody else used its key"
+    if kind == "problem" and text == "store-unavailable" and not history.faults:
+        yield f"{owner} was told {text}, and no call has failed"
+    if kind == "problem" and text not in _POSSIBLE:
+        yield f"{owner} was told {text}"
+    if shown is None or not event.at_once or shown.owner == owner:
+        return
+    earliest, latest = event.time + _behind(world, event.place), event.time + _ahead(world, event.place)
+    foreign = _asks(world, shown.owner) != _asks(world, owner)
+    if latest < shown.bound_until and foreign and not reused and kind != "own":
+        yield f"{owner} was told {text!r} about the request of {shown.owner}"
+    if kind == "problem" and text in ("in-progress", "retry-later") and shown.status == COMPLETED:
+        yield f"{owner} was told {text} although {shown.owner} has completed"
+    if kind == "problem" and text == "in-progress" and earliest >= shown.expires_at + world.margin:
+        yield f"{owner} was told {text} although the lease of {shown.owner} is over"
+    if kind == "problem" and text == "outcome-unknown" and shown.status == PENDING:
+        if latest < shown.expires_at + world.margin:
+            yield f"{owner} was told {text} although {shown.owner} may still run"
+        if world.settings.get("on_abandoned") != "refuse":
+            yield f"{owner} was told {text} where abandoned attempts are run again"
+
+
+def abandoned(world: World, history: History, standing: Standing) -> Iterator[str]:
+    """At the very end: no claim is left of an attempt whose process lives and whose work has ended, or never began."""
+    deed = history.deed(standing.owner)
+    over = ["answered", "failed"] if "late" in world.fault_kinds and world.faults else ["answered", "failed", "claimed"]
+    if standing.status == PENDING and standing.owner not in history.dead and deed in over:
+        yield f"the claim of {standing.owner} is left although its process lives and its handler {_DEEDS[deed]}"
+
+
+_DEEDS = {"answered": "has answered", "failed": "has failed", "claimed": "never began"}
+
+_POSSIBLE = frozenset(
+    {
+        "credentials-changed",
+        "in-progress",
+        "key-expired",
+        "key-reused",
+        "outcome-unknown",
+        "retry-later",
+        "store-unavailable",
+    }
+)
+
+Promise = Callable[[World, History, Event], Iterator[str]]
+
+PROMISES: dict[str, Promise] = {
+    "one owner": one_owner,
+    "one answer": one_answer,
+    "recorded before visible": recorded_before_visible,
+    "bounded runs": bounded_runs,
+    "versions only grow": versions_grow,
+    "honest leases": honest_leases,
+    "true refusals": true_refusals,
+}
+"""With `NO_DEAD_END`, which is a promise about all that can follow and so is the search's, these are all."""
+
+NO_DEAD_END = "no dead end"
+
+
+def check(world: World, history: History, event: Event) -> None:
+    """Hold an event against all promises.
+
+    Raises:
+        Violation: it breaks one.
+
+    """
+    for name, promise in PROMISES.items():
+        for complaint in promise(world, history, event):
+            raise Violation(name, complaint)
+
+
+# --- clocks and names ---
+
+
+def _trusted(world: World) -> bool:
+    """Whether all clocks are within the margin of one another, if need be by the store's help."""
+    offsets = [world.offset(place) for place in range(world.places)]
+    return world.dated or max(offsets) - min(offsets) <= world.margin
+
+
+def _ahead(world: World, place: int, *, shown: bool = False) -> float:
+    """How far this process's clock may be ahead of the true time; `shown` says that it has seen the store's."""
+    offset = world.offset(place)
+    if not world.dated:
+        return offset
+    return _RESOLUTION if shown else max(offset, _RESOLUTION)
+
+
+def _behind(world: World, place: int) -> float:
+    """How far this process's clock is ahead of the true time, at least, once it has seen the store's."""
+    return -_RESOLUTION if world.dated else world.offset(place)
+
+
+def _now(world: World, owner: str, time: float) -> float:
+    client = world.clients.index(_client(world, owner))
+    return time + _behind(world, world.place(client))
+
+
+def _client(world: World, owner: str) -> Client:
+    return next(client for client in world.clients if client.name == owner.rstrip("0123456789"))
+
+
+def _asks(world: World, owner: str) -> tuple[str, str]:
+    client = _client(world, owner)
+    return client.asks, client.caller
+
+
+def _with(entries: tuple[tuple[str, T], ...], name: str, value: T) -> tuple[tuple[str, T], ...]:
+    return (*_without(entries, name), (name, value))
+
+
+def _without(entries: tuple[tuple[str, T], ...], name: str) -> tuple[tuple[str, T], ...]:
+    return tuple(entry for entry in entries if entry[0] != name)

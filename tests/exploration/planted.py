@@ -1,0 +1,479 @@
+"""Bugs of the kind that the explorer is for, each planted into the product by a patch; every one must be found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from idem_middleware import claims, decisions, outcomes, transitions
+from idem_middleware.aio.lease import AsyncLease
+from idem_middleware.blocking.acquisition import Acquisition
+from idem_middleware.blocking.lease import Lease
+from idem_middleware.claims import Claim
+from idem_middleware.decisions import Attempt, Execute, Refuse, Step, Swap
+from idem_middleware.errors import StoreUnavailable
+from idem_middleware.locks import OperationLock
+from idem_middleware.options import Options
+from idem_middleware.problems import Problem, ProblemType
+from idem_middleware.records import Record, Status
+from idem_middleware.settling import Plan, Recorded, Settled, Superseded, plan_failure
+from idem_middleware.stores.base import Found, Store
+from idem_middleware.stores.dynamodb import items, requests
+
+__all__ = ["PLANTED", "Bug"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One bug: what it is, how it is planted, in which worlds it shows (the first that shows it is enough)."""
+
+    name: str
+    plant: Callable[[], AbstractContextManager[object]]
+    worlds: tuple[str, ...]
+
+
+PLANTED: list[Bug] = []
+
+
+def _bug(name: str, *worlds: str) -> Callable[[Callable[[], Iterator[None]]], None]:
+    def add(plant: Callable[[], Iterator[None]]) -> None:
+        PLANTED.append(Bug(name, contextmanager(plant), worlds))
+
+    return add
+
+
+@contextmanager
+def _everywhere(original: Callable[..., Any], planted: Callable[..., Any]) -> Iterator[None]:
+    """Replace a function in every module of the product that has imported it."""
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("idem_middleware"):
+                for attribute, value in list(vars(module).items()):
+                    if value is original:
+                        stack.enter_context(patch.object(module, attribute, planted))
+        yield
+
+
+# --- decisions ---
+
+
+@contextmanager
+def _deciding(instead: Callable[[Attempt, Record, float], Step | None]) -> Iterator[None]:
+    """Something is decided otherwise about what was found; None leaves it as it is."""
+    decide = decisions.decide
+
+    def planted(attempt: Attempt, found: Record | None, now: float) -> Step:
+        step = None if found is None else instead(attempt, found, now)
+        return decide(attempt, found, now) if step is None else step
+
+    with _everywhere(decide, planted):
+        yield
+
+
+@_bug("a resent create takes the record that it meets for its own", "two, a call fails")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        same = attempt.tried is not None and (found.version, found.status) == (attempt.tried.version, "PENDING")
+        return Execute(found) if same else None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("an own claim at another version is not adopted", "two, a call fails")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        mine = found.owner == attempt.owner and found.status is Status.PENDING and attempt.tried is not None
+        if mine and attempt.tried is not None and found.version != attempt.tried.version:
+            return Refuse(Problem(ProblemType.IN_PROGRESS, retry_after_seconds=1))
+        return None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("the end of a lease is compared in milliseconds", "two")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        if found.status is Status.PENDING and found.owner != attempt.owner:
+            return decisions._pending(attempt, found, now * 1000)
+        return None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("a lease is taken over at its end, without the margin", "two, clocks within the margin")
+def _() -> Iterator[None]:
+    with _deciding(
+        lambda attempt, found, now: (
+            decisions._pending(replace(attempt, margin_seconds=0.0), found, now)
+            if found.status is Status.PENDING and found.owner != attempt.owner
+            else None
+        )
+    ):
+        yield
+
+
+@_bug("whoever finds a lease over runs without taking it over", "two, two crash")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        over = found.status is Status.PENDING and now >= found.expires_at + attempt.margin_seconds
+        alive = replace(found, expires_at=now + attempt.options.lease_seconds)
+        return Execute(alive) if over and found.owner != attempt.owner else None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("an abandoned attempt is run again although that is refused", "two, two crash, all refused")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        options = replace(attempt.options, on_abandoned="retry")
+        if found.status is Status.PENDING and found.owner != attempt.owner:
+            return decisions._pending(replace(attempt, options=options), found, now)
+        return None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("an abandoned attempt is given up while it may still run", "two, two crash, all refused")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        if found.status is Status.PENDING and found.owner != attempt.owner and now > found.created_at:
+            return Refuse(Problem(ProblemType.OUTCOME_UNKNOWN))
+        return None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("another caller's answer is replayed", "two who ask for different things")
+def _() -> Iterator[None]:
+    with _deciding(
+        lambda attempt, found, now: decisions._completed(attempt, found, now) if found.status == "COMPLETED" else None
+    ):
+        yield
+
+
+@_bug("what another asks is not compared while it runs", "two who ask for different things")
+def _() -> Iterator[None]:
+    with _deciding(
+        lambda attempt, found, now: (
+            decisions._pending(attempt, found, now)
+            if found.status is Status.PENDING and found.owner != attempt.owner
+            else None
+        )
+    ):
+        yield
+
+
+@_bug("the fingerprint is not compared after a wait", "a waiter, and one who asks for something else")
+def _() -> Iterator[None]:
+    decide = Acquisition._decide
+
+    def planted(self: Acquisition, found: Record | None) -> Step:
+        if found is not None:
+            self._attempt = replace(self._attempt, fingerprint=found.fingerprint, caller_digest=found.caller_digest)
+        return decide(self, found)
+
+    with patch.object(Acquisition, "_decide", planted):
+        yield
+
+
+@_bug("an answer is replayed after its retention", "two, a short retention")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        return decisions._completed(attempt, found, found.created_at) if found.status is Status.COMPLETED else None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("a completed key is free again after lease time", "two")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        if found.status is Status.COMPLETED and now >= found.created_at + attempt.options.lease_seconds:
+            return Swap(found, attempt.claim(found, now))
+        return None
+
+    with _deciding(instead):
+        yield
+
+
+# --- what is written ---
+
+
+@_bug("the retention is counted from the claim", "two, a short retention")
+def _() -> Iterator[None]:
+    completed = transitions.completed
+
+    def planted(old: Record, response: Any, now: float, options: Options) -> Record:
+        return completed(old, response, old.created_at, options)
+
+    with patch.object(transitions, "completed", planted):
+        yield
+
+
+@_bug("a renewal keeps the version", "two, left behind")
+def _() -> Iterator[None]:
+    renewed = transitions.renewed
+
+    def planted(old: Record, now: float, options: Options, margin_seconds: float) -> Record:
+        return replace(renewed(old, now, options, margin_seconds), version=old.version)
+
+    with patch.object(transitions, "renewed", planted):
+        yield
+
+
+@_bug("a lease is written in milliseconds", "two")
+def _() -> Iterator[None]:
+    claim = Attempt.claim
+
+    def planted(self: Attempt, old: Record | None, now: float, *, attempt: int = 1, anew: bool = True) -> Record:
+        record = claim(self, old, now, attempt=attempt, anew=anew)
+        end = now + 1000 * self.options.lease_seconds
+        return replace(record, expires_at=end, bound_until=max(end, record.bound_until))
+
+    with patch.object(Attempt, "claim", planted):
+        yield
+
+
+@_bug("a failed attempt binds its key for a day", "two, handlers fail")
+def _() -> Iterator[None]:
+    failed = transitions.failed
+
+    def planted(old: Record, now: float, options: Options) -> Record:
+        return replace(failed(old, now, options), expires_at=now + 86400.0)
+
+    with patch.object(transitions, "failed", planted):
+        yield
+
+
+@_bug("an exception counts as a failure although it is refused", "two, handlers fail, all refused")
+def _() -> Iterator[None]:
+    with patch.object(Lease, "_plan_exception", lambda self: plan_failure(self._options)):
+        yield
+
+
+# --- conditions of the store's writes ---
+
+
+@contextmanager
+def _swapping(change: Callable[[Record, dict[str, Any]], None]) -> Iterator[None]:
+    swap_request = requests.swap_request
+
+    def planted(table: str, old: Record, new: Record) -> dict[str, Any]:
+        request = swap_request(table, old, new)
+        change(new, request)
+        return request
+
+    with _everywhere(swap_request, planted):
+        yield
+
+
+@_bug("completing has no condition", "two, left behind")
+def _() -> Iterator[None]:
+    def change(new: Record, request: dict[str, Any]) -> None:
+        if new.status is Status.COMPLETED:
+            del request["ConditionExpression"]
+
+    with _swapping(change):
+        yield
+
+
+@_bug("taking over does not ask for the version", "two, left behind")
+def _() -> Iterator[None]:
+    def change(new: Record, request: dict[str, Any]) -> None:
+        request["ConditionExpression"] = request["ConditionExpression"].replace("#version = :old_version AND ", "")
+
+    with _swapping(change):
+        yield
+
+
+@_bug("a claim is put over whatever stands there", "two")
+def _() -> Iterator[None]:
+    create_request = requests.create_request
+
+    def planted(table: str, new: Record) -> dict[str, Any]:
+        return {name: value for name, value in create_request(table, new).items() if name != "ConditionExpression"}
+
+    with _everywhere(create_request, planted):
+        yield
+
+
+@_bug("a failed create is taken for one that found nothing", "two")
+def _() -> Iterator[None]:
+    with _everywhere(items.record_of, lambda item, pk: replace(_FREE, pk=pk)):
+        yield
+
+
+_FREE = Record(
+    pk="",
+    status=Status.FAILED,
+    version=1,
+    owner="A1",
+    attempt=1,
+    fingerprint=b"",
+    caller_digest=None,
+    created_at=0.0,
+    expires_at=0.0,
+    bound_until=0.0,
+)
+
+
+# --- leases ---
+
+
+@_bug("who lost its lease writes over what it finds", "two, left behind")
+def _() -> Iterator[None]:
+    swap = claims.swap
+
+    def planted(claim: Claim, store: Store, make: Callable[[Record, float], Record], deadline: float) -> Step:
+        step = swap(claim, store, make, deadline)
+        if isinstance(step, Execute):
+            return step
+        found = store.load(claim.record.pk, deadline)
+        if isinstance(found, Found):
+            store.swap(found.record, replace(make(found.record, store.clock.now()), owner=claim.attempt.owner), deadline)
+        return step
+
+    with _everywhere(swap, planted):
+        yield
+
+
+@_bug("a loser releases the key", "two, left behind")
+def _() -> Iterator[None]:
+    lost = Claim.lost
+
+    def planted(self: Claim, plan: Plan) -> None:
+        store = self.runtime.store
+        deadline = store.clock.monotonic() + store.deadline_seconds
+        found = store.load(self.record.pk, deadline)
+        if isinstance(found, Found):
+            store.swap(found.record, transitions.released(found.record), deadline)
+        lost(self, plan)
+
+    with patch.object(Claim, "lost", planted):
+        yield
+
+
+@_bug("who lost its lease shows its own answer", "two, left behind")
+def _() -> Iterator[None]:
+    with patch.object(Lease, "_superseded", lambda *_: Superseded()):
+        yield
+
+
+@_bug("an answer is shown before it is recorded", "two")
+def _() -> Iterator[None]:
+    def planted(self: Lease, plan: Plan) -> Settled:
+        self._claim.decide()
+        self._claim.runtime.upkeep.schedule(1.0, lambda: _late(self._claim, plan))
+        return Recorded()
+
+    with patch.object(Lease, "_carry_out", planted):
+        yield
+
+
+def _late(claim: Claim, plan: Plan) -> None:
+    if isinstance(claims.carry_out(claim, claim.runtime.upkeep_store, plan), Execute):
+        claim.written(plan)
+    else:
+        claim.lost(plan)
+
+
+@_bug("what can't be recorded is given back", "two, a call fails")
+def _() -> Iterator[None]:
+    def planted(self: Claim, plan: Plan, error: StoreUnavailable) -> None:
+        claims.undo_later(self.runtime, self.attempt, self.record)
+
+    with patch.object(Claim, "_record_later", planted):
+        yield
+
+
+@_bug("what can't be recorded is forgotten", "two, a call fails")
+def _() -> Iterator[None]:
+    with patch.object(Claim, "_record_later", lambda self, plan, error: self.end()):
+        yield
+
+
+@_bug("a claim whose fate is unknown is run", "two, a call fails")
+def _() -> Iterator[None]:
+    write = Acquisition._write
+
+    def planted(self: Acquisition, step: Any) -> Step:
+        try:
+            return write(self, step)
+        except StoreUnavailable:
+            return Execute(step.new)
+
+    with patch.object(Acquisition, "_write", planted):
+        yield
+
+
+@_bug("undoing frees whatever stands there", "two, a call fails")
+def _() -> Iterator[None]:
+    undo_later = claims.undo_later
+
+    def planted(runtime: Any, attempt: Attempt, old: Record | None) -> None:
+        store = runtime.upkeep_store
+
+        def run() -> float | None:
+            deadline = store.clock.monotonic() + store.deadline_seconds
+            found = store.load(attempt.pk, deadline)
+            if isinstance(found, Found) and found.record.status is Status.PENDING:
+                store.swap(found.record, transitions.undone(found.record), deadline)
+            return None
+
+        runtime.upkeep.schedule(0.0, run)
+
+    with _everywhere(undo_later, planted):
+        yield
+
+
+@_bug("a claim by a wrong clock is not rewritten", "two, a wrong clock that the store corrects")
+def _() -> Iterator[None]:
+    with _everywhere(outcomes.well_timed, lambda attempt, step, clock, offset_before: step):
+        yield
+
+
+@_bug("a claim that was so slow that its lease is over is run", "two, left behind")
+def _() -> Iterator[None]:
+    with _everywhere(outcomes.well_timed, lambda attempt, step, clock, offset_before: step):
+        yield
+
+
+@_bug("the lock of a lease is never passed on", "two, left behind")
+def _() -> Iterator[None]:
+    with patch.object(OperationLock, "_pass_on", lambda self: None):
+        yield
+
+
+@_bug("a failure is not recorded", "two, handlers fail")
+def _() -> Iterator[None]:
+    with patch.object(Lease, "settle_exception", lambda self: Recorded()):
+        yield
+
+
+@_bug("the asynchronous driver completes without a condition", "two asynchronous, left behind")
+def _() -> Iterator[None]:
+    def change(new: Record, request: dict[str, Any]) -> None:
+        if new.status is Status.COMPLETED:
+            del request["ConditionExpression"]
+
+    with _swapping(change):
+        yield
+
+
+@_bug("an asynchronous loser shows its own answer", "two asynchronous, left behind")
+def _() -> Iterator[None]:
+    async def planted(self: AsyncLease, step: Step) -> Superseded:
+        return Superseded()
+
+    with patch.object(AsyncLease, "_superseded", planted):
+        yield

@@ -1,0 +1,165 @@
+"""A schedule as somebody can read it, and the shortest one that shows the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.exploration.clients import START, Answered, Began, Ended, Told
+from tests.exploration.model import Call, Standing
+from tests.exploration.scheduler import Given
+from tests.exploration.search import Broken, Explorer, Move, State
+from tests.exploration.worlds import World
+
+__all__ = ["shortest", "told"]
+
+_QUIET = frozenset({"is still to come", "goes on with its work", "is held up"})
+_MOST_RUNS = 2000
+
+
+def shortest(explorer: Explorer, broken: Broken) -> Broken:
+    """Leave out of a schedule whatever is not needed to break the same promise: halves first, then single moves."""
+    best = broken
+    runs = 0
+    size = max(1, len(best.moves) // 2)
+    while True:
+        start, smaller = 0, False
+        while start < len(best.moves) and runs < _MOST_RUNS:
+            runs += 1
+            shorter = _broken(explorer, best.moves[:start] + best.moves[start + size :])
+            if shorter is not None and shorter.promise == broken.promise and len(shorter.moves) < len(best.moves):
+                best, smaller = shorter, True
+            else:
+                start += size
+        if runs >= _MOST_RUNS or (size == 1 and not smaller):
+            return best
+        if not smaller:
+            size = max(1, size // 2)
+
+
+def _broken(explorer: Explorer, moves: Sequence[Move]) -> Broken | None:
+    try:
+        explorer.follow(moves)
+    except Broken as broken:
+        return broken
+    return None
+
+
+def told(explorer: Explorer, broken: Broken) -> str:
+    """The whole story of a broken promise."""
+    lines = [f'world "{explorer.world.name}" breaks "{broken.promise}"', *_setting(explorer.world), ""]
+    state = explorer.first()
+    for move in broken.moves:
+        choices = dict(explorer.moves(state))
+        before = state
+        try:
+            state = choices[move]()
+        except Exception:  # noqa: BLE001 - the last move is the one that breaks it
+            lines.append(_line(explorer, move, before, None))
+        else:
+            if move.kind not in _QUIET:
+                lines.append(_line(explorer, move, before, state))
+                lines.extend(_heard(explorer, move, before, state))
+    return "\n".join((*lines, f"  => {broken}"))
+
+
+def _setting(world: World) -> Iterator[str]:
+    for number, client in enumerate(world.clients):
+        offset = world.offset(world.place(number))
+        traits = [f"asks {client.asks!r} as {client.caller!r}", f"in process {world.place(number)}"]
+        traits += [f"waits {client.patience:g} s"] if client.patience else []
+        traits += ["asynchronous"] if client.asynchronous else []
+        traits += [f"clock {offset:+g} s"] if offset else []
+        yield f"  client {client.name}: {', '.join(traits)}"
+    yield f"  margin {world.margin:g} s, {', '.join(f'{name}={value!r}' for name, value in world.settings.items())}"
+
+
+def _line(explorer: Explorer, move: Move, before: State, after: State | None) -> str:
+    at = f"{before.time - START:+8.3f}"
+    if move.kind == "time":
+        return f"{at}  time goes on" if after is None else f"{at}  time goes on to {after.time - START:+.3f}"
+    who = _who(explorer, move, before)
+    detail = f" (at look {move.how} at the clock)" if "stalls" in move.kind else ""
+    call = _call(explorer, move, before)
+    if call is None:
+        return f"{at}  {who}: {move.kind}{detail}"
+    effect = "" if after is None else f" -> {_record(explorer, after)}"
+    return f"{at}  {who}: {move.kind}{detail} {call}{effect}"
+
+
+def _who(explorer: Explorer, move: Move, state: State) -> str:
+    clients = explorer.world.clients
+    names = [client.name for number, client in enumerate(clients) if explorer.world.place(number) == move.place]
+    node = explorer.processes[state.processes[move.place]] if state.processes[move.place] >= 0 else None
+    members = [] if node is None else [clients[number].name for number, _ in getattr(node.root, "tries", ())]
+    if 0 <= move.strand < len(members):
+        return members[move.strand]
+    return f"background of {'+'.join(names)}"
+
+
+def _call(explorer: Explorer, move: Move, state: State) -> str | None:
+    number = state.processes[move.place]
+    if move.kind == "lands":
+        return _request(state.late[int(move.how)][1])
+    if number < 0:
+        return None
+    wish = dict(explorer.processes[number].moment.wishes).get(move.strand)
+    return _request(wish) if isinstance(wish, Call) else None
+
+
+def _request(call: Call) -> str:
+    request = call.request
+    if call.operation == "put_item":
+        standing = Standing.of(request["Item"])
+        return "" if standing is None else f"[{_shown(standing)}]"
+    if call.operation != "update_item":
+        return ""
+    values: dict[str, Any] = request["ExpressionAttributeValues"]
+    item = {name[1:]: value for name, value in values.items()}
+    standing = Standing.of(item)
+    if standing is None or "old_version" not in item:
+        return request.get("ConditionExpression", "without a condition")
+    old = f"{item['old_status']['S']} v{item['old_version']['N']} of {item['old_owner']['S']}"
+    return f"[{old} -> {_shown(standing)}]"
+
+
+def _shown(standing: Standing) -> str:
+    return f"{standing.status} v{standing.version} of {standing.owner} until {standing.expires_at - START:+.3f}"
+
+
+def _record(explorer: Explorer, state: State) -> str:
+    records = explorer.table.records(state.content)
+    return "; ".join(_shown(standing) for _, standing in records) or "nothing stands there"
+
+
+def _heard(explorer: Explorer, move: Move, before: State, after: State) -> Iterator[str]:
+    """What the process told in this step."""
+    if move.place < 0 or after.processes[move.place] == before.processes[move.place]:
+        return
+    for child in explorer.processes[before.processes[move.place]].children.values():
+        if _is_this(child.given, move, before, after, child.number):
+            for heard in child.moment.told:
+                yield f"{'':10}  {_sentence(heard.what)}"
+            return
+
+
+def _is_this(given: Given | None, move: Move, before: State, after: State, number: int) -> bool:
+    if after.processes[move.place] >= 0:
+        return number == after.processes[move.place]
+    strand = -1 if given is None or given.strand is None else given.strand
+    return given is not None and given.time == before.time and strand == move.strand
+
+
+def _sentence(what: object) -> str:
+    match what:
+        case Began(owner):
+            return f"the handler begins, attempt {owner}"
+        case Ended(owner, how):
+            return f"the handler of {owner} {how}"
+        case Answered(owner=owner, kind="problem", text=text):
+            return f"{owner} gets the problem {text}"
+        case Answered(owner=owner, kind=kind, text=text):
+            return f"{owner} gets {kind}: {text!r}"
+        case Told(kind, reason):
+            return f"event {kind}{f' ({reason})' if reason else ''}"
+    return str(what)

@@ -1,0 +1,176 @@
+"""What is explored: who takes part, what may go wrong how often, and which options are in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+__all__ = ["Client", "Place", "World"]
+
+LEASE, MARGIN = 3.0, 1.0
+_LONGEST_RETRY_AFTER = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Who sends a request: what it asks, in whose name, how long it waits for another's answer, and where it comes in."""
+
+    name: str
+    asks: str = "pay"
+    caller: str = "me"
+    patience: float = 0.0
+    asynchronous: bool = False
+    place: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Everything that is fixed before the first step.
+
+    Clients with the same `place` share a process; by default each has its own. `offsets` is how far each place's clock
+    is off; `dated` says whether the store's answers tell the time. `tries` is how often a client sends its request
+    when it was told to come again, or when its process died. `delays` is how often a
+    thread is left behind while time goes on (a call on its way, its answer, a renewal that is due), `stalls` how often
+    one is stopped between two looks at the clock; `cuts` are interrupts of a thread, by a signal or a cancellation.
+    Handlers take any time, and clients come at any time, within `horizon`; after that all are prompt.
+    """
+
+    name: str
+    clients: tuple[Client, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    offsets: tuple[float, ...] = ()
+    margin: float = MARGIN
+    dated: bool = False
+    tries: int = 1
+    crashes: int = 0
+    faults: int = 0
+    fault_kinds: tuple[str, ...] = ("lost", "again", "late", "refused", "throttled")
+    failures: int = 0
+    failure_kinds: tuple[str, ...] = ("fails", "raises")
+    cuts: int = 0
+    delays: int = 1
+    stalls: int = 0
+    horizon: float = 2 * LEASE + MARGIN
+
+    def place(self, client: int) -> int:
+        """The process that a client comes to."""
+        place = self.clients[client].place
+        return client if place is None else place
+
+    @property
+    def places(self) -> int:
+        """How many processes there are."""
+        return max(self.place(client) for client in range(len(self.clients))) + 1
+
+    def offset(self, place: int) -> float:
+        """How far this process's clock is ahead of the true time."""
+        return self.offsets[place] if place < len(self.offsets) else 0.0
+
+    def alike(self, one: int, other: int) -> bool:
+        """Whether it makes no difference which of these clients is which."""
+        places = [self.place(client) for client in range(len(self.clients))]
+        if places.count(places[one]) > 1 or places.count(places[other]) > 1:
+            return False
+        same = replace(self.clients[one], name="", place=None) == replace(self.clients[other], name="", place=None)
+        return same and self.offset(places[one]) == self.offset(places[other])
+
+    @property
+    def patience_of_all(self) -> float:
+        """After how long at the latest whoever asks again has an answer: leases end, and so do pauses and skews."""
+        skew = max(map(abs, self.offsets), default=0.0) if not self.dated else 0.0
+        pause: float = self.settings.get("retry_after_failure_seconds", 0.0)
+        return float(self.settings["lease_seconds"]) + self.margin + 2 * skew + pause + _LONGEST_RETRY_AFTER
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options, with a lease that ends soon."""
+        return {"lease_seconds": LEASE, "max_execution_seconds": LEASE, **self.options}
+
+    def having(self, **changes: Any) -> World:
+        """The same world but for this."""
+        return replace(self, **changes)
+
+
+_A, _B, _C = (Client(name=name) for name in "ABC")
+_TWO, _THREE = (_A, _B), (_A, _B, _C)
+_PATIENT = 2.0
+_KINDS = ("fails", "raises", "moved")
+_ASYNC = tuple(replace(client, asynchronous=True) for client in _THREE)
+_REFUSING = {"on_abandoned": "refuse", "on_error": "refuse"}
+_SOON = LEASE + MARGIN + 1.0  # so that a lease can end, and the next begin
+_UNHEARD = ("lost", "again")
+_SHORT = {"retention_seconds": 2.0}
+
+SMALL: tuple[World, ...] = tuple(
+    world.having(horizon=min(world.horizon, _SOON))
+    for world in (
+        World(name="two", clients=_TWO, delays=0),
+        World(name="two, left behind", clients=_TWO, delays=1),
+        World(name="two, two crash", clients=_TWO, crashes=2, delays=1),
+        World(name="two, one crashes and comes again", clients=_TWO, crashes=1, tries=2, delays=0),
+        World(
+            name="two, two crash and a reply is lost",
+            clients=_TWO,
+            crashes=2,
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=0,
+        ),
+        World(
+            name="two, two crash and a reply is lost, abandoned ones refused",
+            clients=_TWO,
+            options={"on_abandoned": "refuse"},
+            crashes=2,
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=0,
+        ),
+        World(name="two, two crash, all refused", clients=_TWO, options=_REFUSING, crashes=2, delays=1),
+        World(name="two, a call fails", clients=_TWO, faults=1, delays=0),
+        World(name="two, handlers fail", clients=_TWO, failures=2, failure_kinds=_KINDS, delays=0),
+        World(name="two, a handler fails and its client comes again", clients=_TWO, failures=1, tries=2, delays=0),
+        World(name="two, handlers fail, all refused", clients=_TWO, options=_REFUSING, failures=2, delays=0),
+        World(name="two, a short retention", clients=_TWO, options=_SHORT, delays=0),
+        World(name="two, clocks within the margin", clients=_TWO, offsets=(-0.5, 0.5), delays=1),
+        World(name="two, clocks beyond the margin", clients=_TWO, offsets=(-1.5, 1.5), delays=0),
+        World(
+            name="two, a wrong clock that the store corrects",
+            clients=_TWO,
+            offsets=(-3600.0, 0.0),
+            margin=2.0,
+            dated=True,
+            delays=0,
+        ),
+        World(name="two, stopped between two looks at the clock", clients=_TWO, delays=0, stalls=1),
+        World(name="two, threads are interrupted", clients=_TWO, cuts=1, delays=0),
+        World(
+            name="two who ask for different things",
+            clients=(_A, replace(_B, asks="refund"), replace(_C, caller="you")),
+            delays=0,
+        ),
+        World(name="a waiter", clients=(_A, replace(_B, patience=_PATIENT)), crashes=1, delays=0),
+        World(
+            name="a waiter, and one who asks for something else",
+            clients=(_A, replace(_B, patience=_PATIENT), replace(_C, asks="refund")),
+            failures=1,
+            failure_kinds=("moved",),
+            delays=0,
+            horizon=2.0,
+        ),
+        World(
+            name="two waiters of one process",
+            clients=(_A, replace(_B, place=1, patience=_PATIENT), replace(_C, place=1, patience=_PATIENT)),
+            delays=0,
+            horizon=3.0,
+        ),
+        World(name="two asynchronous", clients=_ASYNC[:2], faults=1, fault_kinds=_UNHEARD, delays=0),
+        World(name="two asynchronous, left behind", clients=_ASYNC[:2], delays=1),
+        World(name="two asynchronous, tasks are cancelled", clients=_ASYNC[:2], cuts=1, delays=0),
+        World(name="three, two crash", clients=_THREE, crashes=2, delays=0),
+    )
+)
+"""What the tests go through."""
+
+LARGE: tuple[World, ...] = ()
+"""What takes minutes."""
