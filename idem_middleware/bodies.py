@@ -10,12 +10,14 @@ from dataclasses import replace
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.records import Chunks, KeptResponse
 
-__all__ = ["CHUNK_BYTES", "MAX_HEADER_BYTES", "header_bytes", "pack", "unpack"]
+__all__ = ["CHUNK_BYTES", "MAX_BODY_BYTES", "MAX_HEADER_BYTES", "header_bytes", "pack", "unpack"]
 
 # DynamoDB takes 400 KB an item, names included (Developer Guide, "Service quotas"); the rest is for our own attributes.
 CHUNK_BYTES = 350 * 1024
 # More header text than any common server lets out; beyond it the answer is not kept rather than not written.
 MAX_HEADER_BYTES = 64 * 1024
+# A few megabytes that somebody planted in the table can be made to inflate to a thousand times as much.
+MAX_BODY_BYTES = 256 * 1024 * 1024
 # zlib gains nothing on a body this short, and an item below 1 KB costs one unit anyway.
 _COMPRESS_FROM_BYTES = 512
 _LEVEL = 1  # 27 % of 1 MB JSON at 6 ms; level 6 takes three times as long for 22 %
@@ -48,7 +50,9 @@ def pack(response: Response, headers: HeaderPairs, *, inline_bytes: int | None) 
     return replace(kept, body=None, chunks=where), chunks
 
 
-def unpack(kept: KeptResponse, chunks: Sequence[bytes | None] = (), *, max_bytes: int | None = None) -> Response | None:
+def unpack(
+    kept: KeptResponse, chunks: Sequence[bytes | None] = (), *, max_bytes: int = MAX_BODY_BYTES
+) -> Response | None:
     """The answer again, byte for byte; None if anything is missing, damaged, or larger than `max_bytes`."""
     body = kept.body
     if kept.chunks is not None:
@@ -67,13 +71,13 @@ def unpack(kept: KeptResponse, chunks: Sequence[bytes | None] = (), *, max_bytes
     return None if body is None else Response(kept.status, kept.headers, body)
 
 
-def _inflated(data: bytes, max_bytes: int | None) -> bytes | None:
+def _inflated(data: bytes, max_bytes: int) -> bytes | None:
     """Bounded, so that a planted record can't fill the memory."""
     stream = zlib.decompressobj()
     try:
-        body = stream.decompress(data, 0 if max_bytes is None else max_bytes + 1)
+        body = stream.decompress(data, max_bytes + 1)
     except zlib.error:
         return None
-    if not stream.eof or stream.unused_data or (max_bytes is not None and len(body) > max_bytes):
+    if not stream.eof or stream.unused_data or len(body) > max_bytes:
         return None
     return body

@@ -64,7 +64,7 @@ class Claim:
         # The lease began when the claim was sent, not when its reply came.
         passed_seconds = clock.now() + attempt.options.lease_seconds - record.expires_at
         first = min(self._interval, max(0.0, self._interval - passed_seconds))
-        self._renewal = runtime.upkeep.schedule(first, _weakly(self))
+        self._renewal = runtime.upkeep.schedule(first, _weakly(self), urgent=True)
 
     def tell(self, kind: EventKind, **fields: object) -> None:
         """Emit an event about this claim."""
@@ -119,9 +119,11 @@ class Claim:
 
     def renew(self) -> float | None:
         """Begin the lease again; gives the seconds until the next time, None when it is over."""
-        with self.lock.held():
+        with self.lock.held_if_free() as free:
             if self.settled:
                 return None
+            if not free:  # the end is being written, which may take its time: no thread waits for it here
+                return min(1.0, self._interval / 3)
             store = self.runtime.upkeep_store
             # Read now, not when this was due: the process may have been frozen meanwhile. A lease that is over is
             # never revived, since others may have seen its end.

@@ -168,9 +168,11 @@ def _payload(request: Request, options: Options, document: _Document) -> bytes |
     if callable(options.payload):
         return canonical_value(options.payload(request))
     try:
-        return canonical_value(document.search(options.payload_path))
+        selected = document.search(options.payload_path)
     except ValueError:
         return None  # not JSON: compared as written
+    # A path that finds nothing must not make all requests alike in which it does.
+    return None if selected is None else canonical_value(selected)
 
 
 def _key(request: Request, options: Options, document: _Document, print_: bytes) -> str | Passed | Problem:

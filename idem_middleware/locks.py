@@ -44,6 +44,17 @@ class OperationLock:
         finally:
             self._pass_on()
 
+    @contextmanager
+    def held_if_free(self) -> Iterator[bool]:
+        """Hold it if nobody does; gives whether."""
+        with self._mutex:
+            free, self._held = not self._held, True
+        try:
+            yield free
+        finally:
+            if free:
+                self._pass_on()
+
     @asynccontextmanager
     async def held_async(self) -> AsyncIterator[None]:
         """Hold it in a coroutine; waiting for it leaves the loop free."""

@@ -59,7 +59,7 @@ class TeeInput(io.RawIOBase):
         view[: len(chunk)] = chunk
         return len(chunk)
 
-    # Once the body is whole, these two are the file's own: no buffer as large as `size` says, no byte by byte.
+    # These two are the file's own, where there is one: no buffer as large as `size` says, no byte by byte.
 
     def read(self, size: int = -1, /) -> bytes:
         if self._completed and self._ahead is not None:
@@ -69,7 +69,16 @@ class TeeInput(io.RawIOBase):
     def readline(self, size: int | None = -1, /) -> bytes:
         if self._completed and self._ahead is not None:
             return self._ahead.readline(-1 if size is None else size)
-        return super().readline(size)
+        read_line = getattr(self._source, "readline", None)
+        if self._ahead is not None or read_line is None:
+            return super().readline(size)
+        size = -1 if size is None else size
+        if self._left is not None:
+            size = min(size, self._left) if size >= 0 else self._left
+        line: bytes = read_line(size) if size >= 0 else read_line()
+        if self._left is not None:
+            self._left -= len(line)
+        return self._noted(line)
 
     def complete(self, max_bytes: int | None = None) -> RequestBody:
         """The whole body; readers go on where they were, even if this fails.
@@ -141,7 +150,10 @@ class TeeInput(io.RawIOBase):
             chunk = self._ahead.read(size)
             if chunk or self._completed:
                 return chunk
-        chunk = self._from_source(size)
+        return self._noted(self._from_source(size))
+
+    def _noted(self, chunk: bytes) -> bytes:
+        """What a reader gets from the source."""
         if self._stopped:
             self._lost = self._lost or bool(chunk)
         elif chunk:

@@ -1,7 +1,7 @@
 """What happens beside the requests: renewals, late recordings, the undoing of claims that nobody got.
 
 One scheduling thread per process, started when it is first needed, earliest job first; a few threads run the jobs, so
-that a slow store call delays no other. A fork starts with nothing of its parent's.
+that a slow store call delays no other, and a few more run the renewals, which nothing else may delay. A fork starts with nothing of its parent's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["Job", "Upkeep", "process_upkeep"]
 
-_WORKERS = 16  # 10,000 leases of 60 s at 4 ms a renewal keep two of them busy; the rest is for a slow store
+_URGENT_WORKERS = 16  # 10,000 leases of 60 s at 4 ms a renewal keep two of them busy; the rest is for a slow store
+_WORKERS = 8  # while the store is away these may all wait for it, and the renewals must not wait for them
 _DRAIN_AT_EXIT_SECONDS = 5.0
 
 logger = logging.getLogger("idem_middleware")
@@ -28,11 +29,12 @@ logger = logging.getLogger("idem_middleware")
 class Job:
     """Work that is due at some time. `run` gives the seconds until it wants to run again, or None when it is done."""
 
-    __slots__ = ("_run", "cancelled", "important")
+    __slots__ = ("_run", "cancelled", "important", "urgent")
 
-    def __init__(self, run: Callable[[], float | None], *, important: bool) -> None:
+    def __init__(self, run: Callable[[], float | None], *, important: bool, urgent: bool) -> None:
         self._run = run
         self.important = important
+        self.urgent = urgent
         self.cancelled = False
 
     def run(self) -> float | None:
@@ -47,9 +49,15 @@ class Upkeep:
     """Runs jobs at their time. With `threads=False` nothing runs but by `run_due`, for tests with a manual clock."""
 
     def __init__(
-        self, *, monotonic: Callable[[], float] = time.monotonic, workers: int = _WORKERS, threads: bool = True
+        self,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        urgent_workers: int = _URGENT_WORKERS,
+        workers: int = _WORKERS,
+        threads: bool = True,
     ) -> None:
         self._monotonic = monotonic
+        self._urgent_workers = urgent_workers
         self._workers = workers
         self._threads = threads
         self._forget()
@@ -61,15 +69,17 @@ class Upkeep:
         self._due: list[tuple[float, int, Job]] = []
         self._order = itertools.count()
         self._unfinished: set[Job] = set()
-        self._pool: ThreadPoolExecutor | None = None
         self._thread: threading.Thread | None = None
+        self._pools: dict[bool, ThreadPoolExecutor] = {}
 
-    def schedule(self, delay_seconds: float, run: Callable[[], float | None], *, important: bool = False) -> Job:
+    def schedule(
+        self, delay_seconds: float, run: Callable[[], float | None], *, important: bool = False, urgent: bool = False
+    ) -> Job:
         """Run this after a delay, and again as long as it gives a number of seconds.
 
-        An important job is one that `drain` waits for.
+        An important job is one that `drain` waits for. Urgent ones have threads that no others can use up.
         """
-        job = Job(run, important=important)
+        job = Job(run, important=important, urgent=urgent)
         if important:
             with self._changed:
                 self._unfinished.add(job)
@@ -110,9 +120,12 @@ class Upkeep:
             due = self._monotonic() + delay_seconds
             heapq.heappush(self._due, (due, next(self._order), job))
             if self._threads and self._thread is None:
-                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="idempotency-upkeep")
+                self._pools = {
+                    True: ThreadPoolExecutor(self._urgent_workers, thread_name_prefix="idempotency-renewal"),
+                    False: ThreadPoolExecutor(self._workers, thread_name_prefix="idempotency-upkeep"),
+                }
                 self._thread = threading.Thread(
-                    target=self._loop, args=(self._pool,), name="idempotency-upkeep", daemon=True
+                    target=self._loop, args=(self._pools,), name="idempotency-upkeep", daemon=True
                 )
                 self._thread.start()
             elif self._due[0][2] is job:
@@ -133,7 +146,7 @@ class Upkeep:
                 jobs.append(job)
         return jobs
 
-    def _loop(self, pool: ThreadPoolExecutor) -> None:
+    def _loop(self, pools: dict[bool, ThreadPoolExecutor]) -> None:
         while True:
             with self._changed:
                 jobs = self._pop_due()
@@ -142,7 +155,7 @@ class Upkeep:
                     continue
             for job in jobs:
                 try:
-                    pool.submit(self._run, job)
+                    pools[job.urgent].submit(self._run, job)
                 except RuntimeError:  # the interpreter is going down; leases lapse by themselves
                     return
 

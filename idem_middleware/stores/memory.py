@@ -38,7 +38,7 @@ class MemoryStore:
         ]
         if wrong:
             raise ConfigurationError(wrong)
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = SystemClock() if clock is None else clock
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._lock = Lock()

@@ -216,3 +216,15 @@ class TestLeaving:
         with pytest.raises(KeyboardInterrupt), lock.held():
             pytest.fail("not its turn")  # pragma: no cover - it must not come to this
         assert is_free(lock)
+
+
+def test_who_need_not_have_it_does_not_wait() -> None:
+    """A renewal that meets the recording of its answer comes back later."""
+    lock = OperationLock()
+    with lock.held(), lock.held_if_free() as free:
+        assert not free
+    assert is_free(lock)
+    with lock.held_if_free() as free:
+        assert free
+        assert not is_free(lock)
+    assert is_free(lock)

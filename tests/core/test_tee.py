@@ -77,6 +77,30 @@ class TestReaders:
         assert tee.readline() == b"e\n"
         assert list(tee) == [b"two\n", b"three"]
 
+    def test_read_as_many_lines_at_once_as_the_server_gives(self) -> None:
+        class Lines(Source):
+            def readline(self, size: int | None = -1, /) -> bytes:
+                self.reads += 1
+                return io.BytesIO.readline(self, size)
+
+        source = Lines(b"x" * 1000 + b"\n")
+        assert TeeInput(source).readline() == b"x" * 1000 + b"\n"
+        assert source.reads == 1
+
+    @given(sizes=st.lists(st.one_of(st.none(), st.integers(-1, 8))), limit=st.one_of(st.none(), st.just(len(BODY))))
+    def test_see_every_byte_once_in_lines_too(self, sizes: list[int | None], limit: int | None) -> None:
+        tee, file = TeeInput(Source(), length=limit), io.BytesIO(BODY)
+        assert [tee.readline(size) for size in sizes] == [file.readline(size) for size in sizes]
+        assert b"".join(tee.complete().chunks()) == BODY
+        assert tee.read() == file.read()
+
+    def test_read_lines_of_a_server_that_has_only_read(self) -> None:
+        class Bare:
+            def __init__(self) -> None:
+                self.read = io.BytesIO(BODY).read
+
+        assert list(TeeInput(Bare())) == [b"one\n", b"two\n", b"three"]
+
     @pytest.mark.parametrize("completed", [False, True])
     def test_can_be_wrapped_like_any_file(self, completed: bool) -> None:  # noqa: FBT001
         tee = TeeInput(Source())

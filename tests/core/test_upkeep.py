@@ -171,6 +171,18 @@ class TestThreads:
             upkeep.schedule(0, lambda: both.wait() and None)
         both.wait()
 
+    def test_nothing_can_keep_the_urgent_ones_waiting(self) -> None:
+        """A store that is away holds every other thread; the leases are renewed all the same."""
+        upkeep = Upkeep(workers=2)
+        away, renewed = threading.Event(), threading.Event()
+        for _ in range(8):
+            upkeep.schedule(0, lambda: away.wait(PATIENCE_SECONDS) and None)
+        upkeep.schedule(0, renewed.set, urgent=True)
+        try:
+            assert renewed.wait(PATIENCE_SECONDS)
+        finally:
+            away.set()
+
     def test_a_job_that_comes_sooner_overtakes(self) -> None:
         """The thread that sleeps until the later one is woken."""
         upkeep = Upkeep()
@@ -191,9 +203,9 @@ class TestThreads:
         """Whose pools take nothing more."""
         upkeep = Upkeep()
         upkeep.schedule(3600, lambda: None)
-        assert upkeep._pool is not None
         assert upkeep._thread is not None
-        upkeep._pool.shutdown()
+        for pool in upkeep._pools.values():
+            pool.shutdown()
         upkeep.schedule(0, lambda: None)
         upkeep._thread.join(PATIENCE_SECONDS)
         assert not upkeep._thread.is_alive()

@@ -341,9 +341,9 @@ def driven() -> Iterator[None]:
     with (
         patch.object(locks, "threading", SimpleNamespace(Event=_SteppedEvent, Lock=threading.Lock)),
         patch.object(upkeep, "logger", _Loud()),
-        # Fewer instants to look at: what is done again and again is done once a second.
-        patch.object(waiting, "_FIRST_PAUSE_SECONDS", 1.0),
-        patch.object(claims, "_BACKOFF_SECONDS", (1.0, 4.0)),
-        patch.object(claims, "_LANDING_SECONDS", 2.0),
+        # Fewer instants to look at: what is done again and again is done in the rhythm of the renewals.
+        patch.object(waiting, "_FIRST_PAUSE_SECONDS", 3.0),
+        patch.object(waiting, "_LONGEST_PAUSE_SECONDS", 3.0),
+        patch.object(claims, "_BACKOFF_SECONDS", (3.0, 12.0)),
     ):
         yield

@@ -14,7 +14,7 @@ from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.blocking.acquisition import Acquisition
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.claims import Claim
-from idem_middleware.decisions import Attempt, Execute, Refuse, Step, Swap
+from idem_middleware.decisions import Adopt, Attempt, Execute, Refuse, Step, Swap
 from idem_middleware.errors import StoreUnavailable
 from idem_middleware.locks import OperationLock
 from idem_middleware.options import Options
@@ -86,11 +86,11 @@ def _() -> Iterator[None]:
 
 @_bug("an own claim at another version is not adopted", "two, a call fails")
 def _() -> Iterator[None]:
+    decide = decisions.decide
+
     def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
-        mine = found.owner == attempt.owner and found.status is Status.PENDING and attempt.tried is not None
-        if mine and attempt.tried is not None and found.version != attempt.tried.version:
-            return Refuse(Problem(ProblemType.IN_PROGRESS, retry_after_seconds=1))
-        return None
+        adopts = isinstance(decide(attempt, found, now), Adopt)
+        return Refuse(Problem(ProblemType.IN_PROGRESS, retry_after_seconds=1)) if adopts else None
 
     with _deciding(instead):
         yield

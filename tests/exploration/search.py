@@ -24,12 +24,13 @@ from tests.exploration.invariants import (
     remember,
 )
 from tests.exploration.model import EMPTY, Call, Reply, Table
-from tests.exploration.scheduler import Arrive, Fate, Given, Histories, Moment, Node, Pause, Stall, Work
+from tests.exploration.scheduler import Arrive, Fate, Given, Heard, Histories, Moment, Node, Pause, Stall, Work
 from tests.exploration.worlds import World
 
 __all__ = ["Explorer", "Move", "Report", "State"]
 
 _TICK = 2.0**-10
+_LATER = 3.0  # where nothing else tells when to look again
 _GO, _APPLIED = "go", "applied"
 _UPKEEP = -1  # stands where a thread's number would
 
@@ -109,6 +110,7 @@ class Explorer:
         self._judged: dict[tuple[int, Event], int] = {}
         self._rescued: set[tuple[int, int, float, int]] = set()
         self._end = START + world.horizon
+        self.last_told: tuple[Heard, ...] = ()
 
     def close(self) -> None:
         """Take all processes down."""
@@ -228,7 +230,7 @@ class Explorer:
     ) -> Iterator[Choice]:
         budget = state.budget
         if strand == _UPKEEP:
-            yield Move("upkeep", place), partial(self._step, state, place, node, Given(None, _GO, state.time))
+            yield Move("upkeep", place, _UPKEEP), partial(self._step, state, place, node, Given(None, _GO, state.time))
             if self._may_delay(state, place, _UPKEEP):
                 yield Move("is held up", place, _UPKEEP), partial(self._delay, state, place, _UPKEEP)
             return
@@ -433,6 +435,7 @@ class Explorer:
 
     def _step(self, state: State, place: int, node: Node, given: Given) -> State:
         following = self.processes.step(node, given)
+        self.last_told = following.moment.told
         strand = _UPKEEP if given.strand is None else given.strand
         if (place, strand) in state.delayed:
             state = state._replace(delayed=state.delayed - {(place, strand)})
@@ -492,7 +495,7 @@ class Explorer:
         later = [at for at in (ceil(mark / _TICK) * _TICK for mark in marks) if at > state.time]
         if later:
             return min(later)
-        return state.time + 1.0 if state.held_up or state.slow else None
+        return state.time + _LATER if state.held_up or state.slow else None
 
     # --- the ways through ---
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.exploration.clients import START, Answered, Began, Ended, Told
 from tests.exploration.model import Call, Standing
-from tests.exploration.scheduler import Given
 from tests.exploration.search import Broken, Explorer, Move, State
 from tests.exploration.worlds import World
 
@@ -51,7 +50,7 @@ def told(explorer: Explorer, broken: Broken) -> str:
     state = explorer.first()
     for move in broken.moves:
         choices = dict(explorer.moves(state))
-        before = state
+        before, explorer.last_told = state, ()
         try:
             state = choices[move]()
         except Exception:  # noqa: BLE001 - the last move is the one that breaks it
@@ -59,7 +58,7 @@ def told(explorer: Explorer, broken: Broken) -> str:
         else:
             if move.kind not in _QUIET:
                 lines.append(_line(explorer, move, before, state))
-                lines.extend(_heard(explorer, move, before, state))
+                lines.extend(f"{'':10}  {_sentence(heard.what)}" for heard in explorer.last_told)
     return "\n".join((*lines, f"  => {broken}"))
 
 
@@ -130,24 +129,6 @@ def _shown(standing: Standing) -> str:
 def _record(explorer: Explorer, state: State) -> str:
     records = explorer.table.records(state.content)
     return "; ".join(_shown(standing) for _, standing in records) or "nothing stands there"
-
-
-def _heard(explorer: Explorer, move: Move, before: State, after: State) -> Iterator[str]:
-    """What the process told in this step."""
-    if move.place < 0 or after.processes[move.place] == before.processes[move.place]:
-        return
-    for child in explorer.processes[before.processes[move.place]].children.values():
-        if _is_this(child.given, move, before, after, child.number):
-            for heard in child.moment.told:
-                yield f"{'':10}  {_sentence(heard.what)}"
-            return
-
-
-def _is_this(given: Given | None, move: Move, before: State, after: State, number: int) -> bool:
-    if after.processes[move.place] >= 0:
-        return number == after.processes[move.place]
-    strand = -1 if given is None or given.strand is None else given.strand
-    return given is not None and given.time == before.time and strand == move.strand
 
 
 def _sentence(what: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["Client", "Place", "World"]
 
-LEASE, MARGIN = 3.0, 1.0
+LEASE, MARGIN = 9.0, 1.0
 _LONGEST_RETRY_AFTER = 5.0
 
 
@@ -94,13 +94,13 @@ class World:
 
 _A, _B, _C = (Client(name=name) for name in "ABC")
 _TWO, _THREE = (_A, _B), (_A, _B, _C)
-_PATIENT = 2.0
+_PATIENT = 6.0
 _KINDS = ("fails", "raises", "moved")
 _ASYNC = tuple(replace(client, asynchronous=True) for client in _THREE)
 _REFUSING = {"on_abandoned": "refuse", "on_error": "refuse"}
 _SOON = LEASE + MARGIN + 1.0  # so that a lease can end, and the next begin
 _UNHEARD = ("lost", "again")
-_SHORT = {"retention_seconds": 2.0}
+_SHORT = {"retention_seconds": 6.0}
 
 SMALL: tuple[World, ...] = tuple(
     world.having(horizon=min(world.horizon, _SOON))
@@ -156,13 +156,13 @@ SMALL: tuple[World, ...] = tuple(
             failures=1,
             failure_kinds=("moved",),
             delays=0,
-            horizon=2.0,
+            horizon=6.0,
         ),
         World(
             name="two waiters of one process",
             clients=(_A, replace(_B, place=1, patience=_PATIENT), replace(_C, place=1, patience=_PATIENT)),
             delays=0,
-            horizon=3.0,
+            horizon=9.0,
         ),
         World(name="two asynchronous", clients=_ASYNC[:2], faults=1, fault_kinds=_UNHEARD, delays=0),
         World(name="two asynchronous, left behind", clients=_ASYNC[:2], delays=1),

@@ -50,15 +50,25 @@ def local_store(dynamodb_local: str, transport: TransportName) -> DynamoDBStore:
 OpenStore = Callable[..., Store]
 
 
-@pytest.fixture(params=["boto3", "lean", "lean on a loop"])
-def open_store(request: pytest.FixtureRequest) -> Iterator[OpenStore]:
-    """Make stores of the given settings over every transport, the native asynchronous one among them."""
+def _opener(kind: str) -> Iterator[OpenStore]:
     with ExitStack() as stack:
 
         def make(**settings: Any) -> Store:
             settings.setdefault("region", "eu-central-1")
-            name, _, looped = str(request.param).partition(" on ")
+            name, _, looped = kind.partition(" on ")
             store = DynamoDBStore("keys", transport=name, **settings)  # type: ignore[arg-type]
             return stack.enter_context(on_a_loop(store)) if looped else store
 
         yield make
+
+
+@pytest.fixture(params=["boto3", "lean", "lean on a loop"])
+def open_store(request: pytest.FixtureRequest) -> Iterator[OpenStore]:
+    """Make stores of the given settings over every transport, the native asynchronous one among them."""
+    yield from _opener(request.param)
+
+
+@pytest.fixture(params=["lean", "lean on a loop"])
+def open_lean_store(request: pytest.FixtureRequest) -> Iterator[OpenStore]:
+    """The same over those that are not boto3's."""
+    yield from _opener(request.param)

@@ -349,7 +349,9 @@ FORK = """
 
     assert works()
     before = connections()
-    held = [transport._lock] + ([transport.source._lock, asynchronous._transport._lock] if sys.argv[2] == "lean" else [])
+    held = [transport._lock]
+    if sys.argv[2] == "lean":
+        held += [transport.source._lock, asynchronous._transport._lock]
     for lock in held:
         lock.acquire()                   # as if another thread were making a client at this moment
     child = os.fork()

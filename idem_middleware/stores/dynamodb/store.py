@@ -96,7 +96,7 @@ class DynamoDBStore:
         if problems:
             raise ConfigurationError(problems)
         self.table = table
-        self.clock: CorrectedClock = clock or CorrectedClock()
+        self.clock: CorrectedClock = CorrectedClock() if clock is None else clock
         self.deadline_seconds = deadline_seconds
         self._pool_connections = max_pool_connections
         self._sleep = sleep

@@ -1,7 +1,5 @@
 """The middleware around a FastAPI application."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import pytest

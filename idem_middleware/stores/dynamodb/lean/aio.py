@@ -179,13 +179,13 @@ class _Connection:
         intercepted = line.intercept(operation, prepared)
         if intercepted is not None:
             return intercepted
-        body: bytes | BytesIO = prepared.body
+        data: bytes | BytesIO = prepared.body
         options = self._options
-        if len(body) > _AT_ONCE_BYTES:
-            body, options = BytesIO(body), {**options, "timeout": self._bulky}
+        if len(prepared.body) > _AT_ONCE_BYTES:
+            data, options = BytesIO(prepared.body), {**options, "timeout": self._bulky}
         try:
             async with self.session.post(
-                self._url, data=body, headers={**prepared.headers, **self._more_headers}, **options
+                self._url, data=data, headers={**prepared.headers, **self._more_headers}, **options
             ) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as exc:
