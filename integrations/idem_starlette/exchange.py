@@ -71,10 +71,11 @@ class Exchange:
             case Replayed(response) | Refused(_, response):
                 return response
             case Unprotected(headers):
+                self._set_lease(None)
                 self._send = adding(headers, self._send)
                 return None
             case AsyncLease():
-                self._scope.setdefault("state", {})["idempotency"] = outcome
+                self._set_lease(outcome)
                 withdraw_offers(self._scope)
                 self._recorder = Recorder(self._scope, self._send, self._incoming.departure, outcome, self._options)
                 return None
@@ -120,6 +121,10 @@ class Exchange:
         return self._engine.enforced(
             self._engine.refuse(Problem(ProblemType.REQUEST_TOO_LARGE), self._options), self._options
         )
+
+    def _set_lease(self, lease: AsyncLease | None) -> None:
+        """Where handlers look for it; None where the request is covered, but runs unprotected."""
+        self._scope.setdefault("state", {})["idempotency"] = lease
 
     async def _forward(self, message: Message) -> None:
         await (self._recorder or self._send)(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from typing import Any, assert_never, overload
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,6 +28,17 @@ class IdempotencyMiddleware:
     Raises:
         ConfigurationError: wrong or unknown options, or neither a store nor an engine.
     """
+
+    # An older Starlette gives the application by name, and the types of a newer one want it without.
+    @overload
+    def __init__(
+        self, app: ASGIApp, /, store: Store | str | None = None, *, engine: Engine | None = None, **options: Any
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, *, app: ASGIApp, store: Store | str | None = None, engine: Engine | None = None, **options: Any
+    ) -> None: ...
 
     def __init__(
         self, app: ASGIApp, store: Store | str | None = None, *, engine: Engine | None = None, **options: Any

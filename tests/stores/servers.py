@@ -156,9 +156,9 @@ class _ScriptedHandler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         content = reply.content if isinstance(reply.content, bytes) else json.dumps(reply.content).encode()
-        self.send_response(reply.status)
-        answered = {"content-type": "application/x-amz-json-1.0", "x-amz-crc32": str(crc32(content)), **reply.headers}
-        for name, value in answered.items():
+        self.send_response_only(reply.status)
+        answered = {"content-type": "application/x-amz-json-1.0", "x-amz-crc32": str(crc32(content))}
+        for name, value in {**answered, "date": self.date_time_string(), **reply.headers}.items():
             self.send_header(name, value)
         self.send_header("content-length", str(len(content)))
         self.end_headers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -100,14 +101,27 @@ class TestAnswers:
             assert store.get_chunks(CLAIM, 2, soon(store)) == [b"0", b"\xff1"]
 
     def test_the_date_teaches_the_clock(self, open_store: OpenStore) -> None:
-        """Of an error, too; what is signed next has the right time."""
+        """Of an error, too."""
         with scripted_server(
-            Reply(400, {"__type": "x#InvalidSignatureException"}, {"date": "Mon, 01 Oct 2096 07:06:40 GMT"}), Reply()
+            Reply(400, {"__type": "x#InvalidSignatureException"}, {"date": formatdate(NOW, usegmt=True)}), Reply()
         ) as server:
             store = open_store(endpoint=server.url)
             with pytest.raises(StoreMisconfigured, match="clock"):
                 store.load(PK, soon(store))
             assert abs(store.clock.now() - NOW) < 60
+
+    def test_a_machine_with_a_wrong_clock_signs_right_from_its_second_request_on(
+        self, open_lean_store: OpenStore
+    ) -> None:
+        """AWS takes no signature that is minutes off, and says what time it is when it refuses one."""
+        with scripted_server(
+            Reply(400, {"__type": "x#InvalidSignatureException"}, {"date": formatdate(NOW, usegmt=True)}), Reply()
+        ) as server:
+            store = open_lean_store(endpoint=server.url)
+            with pytest.raises(StoreMisconfigured):
+                store.load(PK, soon(store))
+            store.load(PK, soon(store))
+            assert server.seen[1].headers["x-amz-date"].startswith("20961002T07")
 
     def test_connections_are_kept(self, open_store: OpenStore) -> None:
         """One for a caller that asks for one thing after the other, failures among them."""

@@ -196,7 +196,8 @@ class _Gated(DirectStore):
 async def cancelled_while_recording(store: GatedStore, protected: IdempotencyMiddleware) -> None:
     """The handler is done; its client's request is cancelled while the answer is written."""
     task = asyncio.ensure_future(Connection(protected).run())
-    await store.arrived.wait()
+    with anyio.fail_after(20):
+        await store.arrived.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -236,8 +237,11 @@ async def test_shutdown_waits_for_recordings() -> None:
     async def never() -> Any:
         await anyio.sleep_forever()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(protected, {"type": "lifespan"}, never, send)
+    async def run() -> None:
+        await protected({"type": "lifespan"}, never, send)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run())
         await anyio.wait_all_tasks_blocked()
         assert seen == ["lifespan.startup.complete"]
         store.gate.set()
@@ -372,7 +376,7 @@ async def test_a_background_task_holds_nothing_and_runs_once(world: World) -> No
         return PlainTextResponse("done", 201, background=BackgroundTask(task))
 
     app = application(world, handler)
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         first = Connection(app).begun_in(group)
         await began.wait()
         retry = await Connection(app).run()

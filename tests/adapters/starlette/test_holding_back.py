@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,7 +106,7 @@ async def test_a_streamed_answer_flows_as_it_comes(world: World, head: Message, 
         await gate.wait()
         await send(body(b"last"))
 
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = watched(world, app).begun_in(group)
         await sent.until(lambda c: c.body == seen_early)
         assert world.record.status is Status.PENDING
@@ -125,7 +126,7 @@ async def test_all_but_the_last_byte_flows_where_the_length_is_declared(world: W
         await gate.wait()
         await send(body())
 
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = watched(world, app).begun_in(group)
         await sent.until(lambda c: c.body == b"12345678")
         gate.set()
@@ -143,7 +144,7 @@ async def test_an_empty_first_piece_shows_the_head(world: World) -> None:
         await gate.wait()
         await send(body(b"at last"))
 
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = watched(world, app).begun_in(group)
         await sent.until(lambda c: c.has_head)
         gate.set()
@@ -196,7 +197,7 @@ async def test_events_pass_at_once_and_are_recorded_as_not_kept(world: World) ->
         await gate.wait()
         await send(body(b"data: 2\n\n"))
 
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = watched(world, app).begun_in(group)
         await sent.until(lambda c: c.body == b"data: 1\n\n")
         gate.set()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import TaskGroup
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from idem_middleware.capture import DRAIN_SECONDS
 from idem_starlette import IdempotencyMiddleware, receiving
 from tests.adapters.support.asgi import Connection, Gone, body, start
 from tests.adapters.support.worlds import World
@@ -105,7 +106,7 @@ async def test_a_handler_whose_client_leaves_is_finished_and_recorded(
         await response(scope, receive, send)
 
     protected = IdempotencyMiddleware(around(handler), engine=world.engine)
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = Connection(protected, spec_version=spec_version).begun_in(group)
         await began.wait()
         sent.leave()
@@ -186,7 +187,7 @@ async def test_who_waits_for_the_client_to_leave_hears_it(world: World, no_grace
         await JSONResponse({"stopped": True}, 409)(scope, receive, send)
 
     protected = IdempotencyMiddleware(app, engine=world.engine)
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = Connection(protected).begun_in(group)
         await began.wait()
         sent.leave()
@@ -261,7 +262,7 @@ class Stream:
 
 
 async def left_in_the_middle(
-    app: ASGIApp, gate: anyio.Event, group: TaskGroup, *, spec_version: str = "2.3"
+    app: ASGIApp, gate: anyio.Event, group: asyncio.TaskGroup, *, spec_version: str = "2.3"
 ) -> Connection:
     """A client that leaves when it has seen the first piece, before the next one is made."""
     sent = Connection(app, spec_version=spec_version).begun_in(group)
@@ -282,7 +283,7 @@ async def test_a_streamed_answer_whose_client_leaves_is_drained_and_recorded(
     stream = Stream(b"first, ", b"second, ", b"third", headers=headers)
     protected = IdempotencyMiddleware(around(stream), engine=world.engine)
 
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = await left_in_the_middle(protected, stream.gate, group, spec_version=spec_version)
 
     assert sent.body == b"first, "
@@ -300,7 +301,7 @@ async def test_a_streamed_answer_that_goes_on_too_long_after_its_client_left_is_
     stream = Stream(b"first, ", b"never")
     protected = IdempotencyMiddleware(around(stream), engine=world.engine)
 
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = Connection(protected).begun_in(group)
         await sent.until(lambda c: c.body == b"first, ")
         sent.leave()
@@ -328,7 +329,7 @@ async def test_a_generator_that_asks_is_not_told_while_it_is_recorded(world: Wor
         await StreamingResponse(pieces(), 201)(scope, receive, send)
 
     protected = IdempotencyMiddleware(app, engine=world.engine)
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         await left_in_the_middle(protected, gate, group)
 
     assert (await Connection(protected).run()).body == b"first, second, third"
@@ -350,7 +351,7 @@ async def test_a_generator_that_asks_is_told_in_the_end(world: World, time: Time
         await send(body())
 
     protected = IdempotencyMiddleware(app, engine=world.engine)
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         await left_in_the_middle(protected, gate, group, spec_version=spec_version)
 
     assert (await Connection(protected).run()).problem == "response-not-stored"
@@ -372,7 +373,7 @@ async def test_a_stopped_answer_of_its_declared_length_is_whole(world: World, ti
         await send(body())
 
     protected = IdempotencyMiddleware(app, engine=world.engine)
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         await left_in_the_middle(protected, gate, group)
 
     assert (await Connection(protected).run()).body == b"first, second"
@@ -399,8 +400,8 @@ async def test_an_endless_answer_ends_when_its_client_leaves(media_type: str, sp
         with suppress(ClientDisconnect, ExceptionGroup):  # as without us
             await sent.run()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(run)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run())
         await sent.until(lambda c: len(c.body) >= 300)
         sent.leave()
 
@@ -421,7 +422,7 @@ async def test_a_server_that_raises_is_heard_by_an_application_only_when_nothing
         await send({"type": "http.response.early_hint", "links": []})
         await send(start(201))
         await send(body(b"first, ", more=True))
-        time.now += receiving.DRAIN_SECONDS
+        time.now += DRAIN_SECONDS
         try:
             await send(body(b"second", more=True))
         except OSError as error:
@@ -455,8 +456,8 @@ async def test_an_error_of_the_stream_is_a_failure_though_the_client_left(world:
             await sent.run()
 
     sent = Connection(protected, spec_version="2.4")
-    async with anyio.create_task_group() as group:
-        group.start_soon(run)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run())
         await sent.until(lambda c: c.body == b"first, ")
         sent.leave()
         gate.set()
@@ -496,10 +497,11 @@ async def test_a_server_that_cancels_what_its_client_does_not_wait_for_makes_not
 
     protected = IdempotencyMiddleware(app, engine=world.engine)
     sent = Connection(protected)
-    async with anyio.create_task_group() as group:
-        group.start_soon(sent.run)
-        await sent.until(lambda c: c.has_left)
-        await anyio.wait_all_tasks_blocked()
-        group.cancel_scope.cancel()
+    task = asyncio.ensure_future(sent.run())
+    await sent.until(lambda c: c.body)
+    await anyio.wait_all_tasks_blocked()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert (await Connection(protected).run()).problem == "response-not-stored"

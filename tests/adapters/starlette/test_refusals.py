@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -76,7 +77,7 @@ async def test_a_duplicate_in_flight_is_refused_with_a_time_to_retry(world: Worl
         await DONE(scope, receive, send)
 
     protected = IdempotencyMiddleware(app, engine=world.engine)
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         first = Connection(protected).begun_in(group)
         await began.wait()
         duplicates = [await Connection(protected).run() for _ in range(2)]
@@ -300,6 +301,11 @@ async def test_wrong_options_fail_when_the_application_starts() -> None:
 
     with pytest.raises(ConfigurationError, match="retention_seconds"):
         Route("/", endpoint, middleware=[Middleware(IdempotencyMiddleware, store="memory://", retention=1)])
+
+
+async def test_the_application_can_be_given_by_name(world: World) -> None:
+    """As an older Starlette does."""
+    assert (await Connection(IdempotencyMiddleware(app=DONE, engine=world.engine)).run()).status == 201
 
 
 async def test_own_options_come_on_top_of_those_of_the_engine() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -145,7 +146,7 @@ async def test_a_stream_of_an_uncovered_request_stays_incremental(world: World) 
         await gate.wait()
         await send(body(b"last"))
 
-    async with anyio.create_task_group() as group:
+    async with asyncio.TaskGroup() as group:
         sent = Connection(IdempotencyMiddleware(app, engine=world.engine), method="GET").begun_in(group)
         await sent.until(lambda c: c.body == b"first")
         gate.set()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Self
 
 import anyio
-from anyio.abc import TaskGroup
 
 __all__ = ["Connection", "Gone", "app_of", "body", "start"]
 
@@ -116,9 +116,9 @@ class Connection:
             while not seen(self):
                 await self._progress.wait()
 
-    def begun_in(self, group: TaskGroup) -> Self:
+    def begun_in(self, group: asyncio.TaskGroup) -> Self:
         """Send the request, and go on."""
-        group.start_soon(self.run)
+        group.create_task(self.run())
         return self
 
     # --- the answer, as far as it came ---

@@ -55,7 +55,7 @@ class Signer:
         self._head = f"POST\n{quote(normalize_url_path(parts.path), safe='/~')}\n\ncontent-type:{CONTENT_TYPE}\n"
         self._region = region
         self._service = service
-        self._moment: tuple[int, str, str] = (0, "", "")
+        self._moment: tuple[int, str, str] = (-1, "", "")
         self._key: tuple[str, str, bytes] = ("", "", b"")
 
     def headers(self, keys: Keys, target: str, body: bytes, now: float) -> dict[str, str]:

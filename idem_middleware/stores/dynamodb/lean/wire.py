@@ -145,11 +145,11 @@ def _restore_item(item: dict[str, Any]) -> None:
 def _restore(typed: dict[str, Any]) -> None:
     for kind, value in typed.items():
         if kind == "B":
-            typed["B"] = a2b_base64(value)
+            typed["B"] = a2b_base64(value, strict_mode=True)
         elif kind == "M":
             _restore_item(value)
         elif kind == "L":
             for element in value:
                 _restore(element)
         elif kind == "BS":
-            typed["BS"] = [a2b_base64(element) for element in value]
+            typed["BS"] = [a2b_base64(element, strict_mode=True) for element in value]
