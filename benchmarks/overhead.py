@@ -51,9 +51,19 @@ def request_scope(method: str, key: str | None) -> dict[str, Any]:
     if key is not None:
         headers.append((b"idempotency-key", key.encode()))
     return {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": method,
-        "scheme": "http", "path": "/charges", "raw_path": b"/charges", "query_string": b"", "root_path": "",
-        "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "state": {},
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": "/charges",
+        "raw_path": b"/charges",
+        "query_string": b"",
+        "root_path": "",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "state": {},
     }
 
 

@@ -109,18 +109,20 @@ class Exchange:
         return await self._engine.acquire(request, self._admitted, caller)
 
     async def _read(self) -> Replayed | Refused | Unprotected | None:
-        limit = self._options.max_request_bytes
-        declared = declared_length(self._scope) if self.max_bytes is not None else None
+        if await self._fits():
+            return None
+        problem = Problem(ProblemType.REQUEST_TOO_LARGE)
+        return self._engine.enforced(self._engine.refuse(problem, self._options), self._options)
+
+    async def _fits(self) -> bool:
+        if self.max_bytes is not None and (declared_length(self._scope) or 0) > self.max_bytes:
+            return False
         try:
-            if declared is None or self.max_bytes is None or declared <= self.max_bytes:
-                body = await self._incoming.complete()
-                if limit is None or body.size <= limit:
-                    return None
+            body = await self._incoming.complete()
         except BodyTooLarge:
-            pass
-        return self._engine.enforced(
-            self._engine.refuse(Problem(ProblemType.REQUEST_TOO_LARGE), self._options), self._options
-        )
+            return False
+        limit = self._options.max_request_bytes
+        return limit is None or body.size <= limit
 
     def _set_lease(self, lease: AsyncLease | None) -> None:
         """Where handlers look for it; None where the request is covered, but runs unprotected."""

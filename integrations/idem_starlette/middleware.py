@@ -40,7 +40,7 @@ class IdempotencyMiddleware:
         self, *, app: ASGIApp, store: Store | str | None = None, engine: Engine | None = None, **options: Any
     ) -> None: ...
 
-    def __init__(
+    def __init__(  # type: ignore[misc] # no option is called app
         self, app: ASGIApp, store: Store | str | None = None, *, engine: Engine | None = None, **options: Any
     ) -> None:
         self.app = app

@@ -127,11 +127,11 @@ class Incoming:
 
     def again(self) -> Receive:
         """Another reader of the whole body, for functions that look into the request before the application does."""
-        file = self.body.open()
+        chunks = self.body.chunks(_CHUNK_BYTES)
 
         async def receive() -> Message:
-            chunk = file.read(_CHUNK_BYTES)
-            return {"type": "http.request", "body": chunk, "more_body": len(chunk) == _CHUNK_BYTES}
+            chunk = next(chunks, b"")
+            return {"type": "http.request", "body": chunk, "more_body": bool(chunk)}
 
         return receive
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem_middleware import Options, Response
@@ -30,6 +30,7 @@ class TestWhatMayBeSeen:
         assert [capture.passing(b"a"), capture.passing(b""), capture.passing(b"b")] == [b"a", b"", b"b"]
         assert capture.held_back() == b""
 
+    @settings(deadline=None)
     @given(pieces=st.lists(st.binary(max_size=20)).filter(any))
     def test_is_all_but_the_last_byte_where_a_length_is_declared(self, pieces: list[bytes]) -> None:
         whole = b"".join(pieces)
@@ -38,6 +39,7 @@ class TestWhatMayBeSeen:
         assert capture.held_back() == whole[-1:]
         assert capture.held_back() == b""
 
+    @settings(deadline=None)
     @given(pieces=st.lists(st.binary(max_size=20)), declared=st.integers(0, 100))
     def test_never_completes_the_answer_and_loses_nothing(self, pieces: list[bytes], declared: int) -> None:
         capture = capture_of(length=declared)

@@ -7,7 +7,7 @@ import io
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem_middleware.body import SPOOL_BYTES, BodyTooLarge
@@ -60,6 +60,7 @@ class TestReaders:
         assert tee.read() == b"two\nthree"
         assert tee.read() == b""
 
+    @settings(deadline=None)
     @given(body=st.binary(max_size=300), before=st.lists(st.integers(0, 40)), after=st.lists(st.integers(0, 40)))
     def test_see_every_byte_once_however_they_read(self, body: bytes, before: list[int], after: list[int]) -> None:
         tee = TeeInput(Source(body, blocks_at_end=True), length=len(body), whole_length=len(body))
@@ -87,6 +88,7 @@ class TestReaders:
         assert TeeInput(source).readline() == b"x" * 1000 + b"\n"
         assert source.reads == 1
 
+    @settings(deadline=None)
     @given(sizes=st.lists(st.one_of(st.none(), st.integers(-1, 8))), limit=st.one_of(st.none(), st.just(len(BODY))))
     def test_see_every_byte_once_in_lines_too(self, sizes: list[int | None], limit: int | None) -> None:
         tee, file = TeeInput(Source(), length=limit), io.BytesIO(BODY)

@@ -89,7 +89,7 @@ class Ended:
 class Answered:
     """A client got this: an answer (its own or a replay), the name of a problem, or nothing at all.
 
-    `final` says that asking again is of no use, `over` that it won't.
+    `final` says that asking again is of no use, `over` that it won't; `waited` is how many seconds it took.
     """
 
     client: int
@@ -98,6 +98,7 @@ class Answered:
     text: str
     final: bool
     over: bool
+    waited: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,7 @@ class _Visit:
     number: int
     first_try: int
     last_try: int
+    began_at: float = 0.0
 
     @property
     def request(self) -> Request:
@@ -216,6 +218,7 @@ class _Visit:
     def attempts(self) -> Iterator[str]:
         """The owner of each try."""
         for number in range(self.first_try, self.last_try + 1):
+            self.began_at = self.process.time
             yield f"{self.client.name}{number}"
 
     def work(self, owner: str) -> Response:
@@ -241,7 +244,7 @@ class _Visit:
         """Tell what the client got; says whether it asks again."""
         kind, text, final = self._read(response)
         over = final or kind == "nothing" or owner == f"{self.client.name}{self.last_try}"
-        self.process.tell(Answered(self.number, owner, kind, text, final, over))
+        self.process.tell(Answered(self.number, owner, kind, text, final, over, self.process.time - self.began_at))
         return not over
 
     def _read(self, response: Response | None) -> tuple[str, str, bool]:

@@ -181,6 +181,16 @@ def _free_to_claim(world: World, event: Wrote) -> Iterator[str]:
         yield f"{new.owner} took over a key that is bound to another request"
 
 
+def kept_leases(world: World, history: History, event: Event) -> Iterator[str]:
+    """Nobody loses its lease whom nothing has held up, before `max_execution_seconds` are over."""
+    if not isinstance(event, Wrote) or event.old is None or world.delays or world.stalls or history.faults:
+        return
+    old, new = event.old, event.new
+    working = old.status == PENDING and history.deed(old.owner) == "runs" and old.owner not in history.dead
+    if working and new.owner != old.owner and event.time < old.created_at + world.settings["max_execution_seconds"]:
+        yield f"{old.owner} has lost its lease to {new.owner}, and nothing had held it up"
+
+
 def one_answer(world: World, history: History, event: Event) -> Iterator[str]:
     """After COMPLETED, until its retention ends, nothing runs, and every replay is the recorded answer."""
     match event:
@@ -282,6 +292,8 @@ def true_refusals(world: World, history: History, event: Event) -> Iterator[str]
         yield f"{owner} was told {text}, and no call has failed"
     if kind == "problem" and text not in _POSSIBLE:
         yield f"{owner} was told {text}"
+    if text == "in-progress" and event.what.waited < own.patience and owner.endswith("1"):
+        yield f"{owner} was told {text} after {event.what.waited:g} s, and is ready to wait for {own.patience:g} s"
     if shown is None or not event.at_once or shown.owner == owner:
         return
     earliest, latest = event.time + _behind(world, event.place), event.time + _ahead(world, event.place)
@@ -325,6 +337,7 @@ Promise = Callable[[World, History, Event], Iterator[str]]
 
 PROMISES: dict[str, Promise] = {
     "one owner": one_owner,
+    "kept leases": kept_leases,
     "one answer": one_answer,
     "recorded before visible": recorded_before_visible,
     "bounded runs": bounded_runs,

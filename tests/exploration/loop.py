@@ -26,13 +26,14 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = itertools.count()
         self._woken = threading.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def run(self, main: Coroutine[Any, Any, None]) -> None:
-        """Until this has ended; an interrupt cancels it."""
+        """Until this has ended, and all that it began; an interrupt cancels it."""
         asyncio._set_running_loop(self)
         try:
             task = self.create_task(main)
-            while not task.done():
+            while self._tasks:
                 try:
                     self._turn()
                 except Interrupt:
@@ -97,7 +98,10 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, **options)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Nobody asks what became of the tasks of a process that died."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from idem_middleware import claims, decisions, outcomes, transitions
+from idem_middleware import claims, decisions, outcomes, transitions, waiting
 from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.blocking.acquisition import Acquisition
 from idem_middleware.blocking.lease import Lease
@@ -21,7 +21,7 @@ from idem_middleware.options import Options
 from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.records import Record, Status
 from idem_middleware.settling import Plan, Recorded, Settled, Superseded, plan_failure
-from idem_middleware.stores.base import Found, Store
+from idem_middleware.stores.base import GONE, Found, Store
 from idem_middleware.stores.dynamodb import items, requests
 
 __all__ = ["PLANTED", "Bug"]
@@ -457,6 +457,30 @@ def _() -> Iterator[None]:
 @_bug("a failure is not recorded", "two, handlers fail")
 def _() -> Iterator[None]:
     with patch.object(Lease, "settle_exception", lambda self: Recorded()):
+        yield
+
+
+@_bug("leases are not renewed", "two, a long work")
+def _() -> Iterator[None]:
+    with patch.object(Claim, "renew", lambda self: None):
+        yield
+
+
+@_bug("a waiter does not wait", "a waiter")
+def _() -> Iterator[None]:
+    with patch.object(waiting.Ticket, "take", lambda self: self.seen or GONE):
+        yield
+
+
+@_bug("a waiter gives up at the first look", "a waiter")
+def _() -> Iterator[None]:
+    wait = Acquisition._wait
+
+    def planted(self: Acquisition, step: Step) -> Step:
+        self._patient_until = self._clock.monotonic()
+        return wait(self, step)
+
+    with patch.object(Acquisition, "_wait", planted):
         yield
 
 

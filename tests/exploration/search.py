@@ -30,6 +30,7 @@ from tests.exploration.worlds import World
 __all__ = ["Explorer", "Move", "Report", "State"]
 
 _TICK = 2.0**-10
+_ENDLESS = 500  # steps; the longest schedules that end have a hundred
 _LATER = 3.0  # where nothing else tells when to look again
 _GO, _APPLIED = "go", "applied"
 _UPKEEP = -1  # stands where a thread's number would
@@ -517,6 +518,8 @@ class Explorer:
                 if choice is not None:
                     path.append(choice[0])
                     report.steps += 1
+                    if len(path) > _ENDLESS:
+                        raise Violation(NO_DEAD_END, "it goes on for ever")
                     following = choice[1]()
                     key = hash(following)
                     known = schedules.get(key)
@@ -555,6 +558,8 @@ class Explorer:
         with self._blaming(path):
             state = self.first()
             while choices := list(self.moves(state)):
+                if len(path) > _ENDLESS:
+                    raise Violation(NO_DEAD_END, "it goes on for ever")
                 move, make = chance.choice(choices)
                 path.append(move)
                 state = make()
@@ -574,6 +579,8 @@ class Explorer:
         with self._blaming(path):
             state = self.first()
             while choices := dict(self.moves(state)):
+                if len(path) > _ENDLESS:
+                    raise Violation(NO_DEAD_END, "it goes on for ever")
                 move = next((move for move in wanted if move in choices), None)
                 if move is None:
                     wanted.clear()

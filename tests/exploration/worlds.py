@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["Client", "Place", "World"]
+__all__ = ["LARGE", "SMALL", "Client", "World"]
 
 LEASE, MARGIN = 9.0, 1.0
 _LONGEST_RETRY_AFTER = 5.0
@@ -85,7 +85,7 @@ class World:
     @property
     def settings(self) -> dict[str, Any]:
         """The options, with a lease that ends soon."""
-        return {"lease_seconds": LEASE, "max_execution_seconds": LEASE, **self.options}
+        return {"lease_seconds": LEASE, "max_execution_seconds": 2 * LEASE, **self.options}
 
     def having(self, **changes: Any) -> World:
         """The same world but for this."""
@@ -103,10 +103,11 @@ _UNHEARD = ("lost", "again")
 _SHORT = {"retention_seconds": 6.0}
 
 SMALL: tuple[World, ...] = tuple(
-    world.having(horizon=min(world.horizon, _SOON))
+    world.having(horizon=_SOON) if world.horizon == World.horizon else world
     for world in (
         World(name="two", clients=_TWO, delays=0),
         World(name="two, left behind", clients=_TWO, delays=1),
+        World(name="two, a long work", clients=_TWO, delays=0, horizon=2 * LEASE),
         World(name="two, two crash", clients=_TWO, crashes=2, delays=1),
         World(name="two, one crashes and comes again", clients=_TWO, crashes=1, tries=2, delays=0),
         World(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,8 @@ from typing import Any, Protocol
 
 from idem_middleware.records import Record
 from idem_middleware.stores import DynamoDBStore
-from idem_middleware.stores.base import Found, Gone, Written
+from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
+from idem_middleware.stores.dynamodb.transport import TransportName
 from tests.stores.doubles import soon
 from tests.stores.records import after, pending
 
@@ -57,9 +59,39 @@ def contend_in_threads(store: DynamoDBStore, keys: Sequence[str], name: str, thr
     return wins
 
 
+async def contend_in_tasks(store: AsyncStore, keys: Sequence[str], name: str, tasks: int) -> Wins:
+    """Contend by so many tasks of this event loop."""
+    meeting = asyncio.Barrier(tasks)
+    wins: Wins = Counter()
+
+    async def contend(owner: str) -> None:
+        for pk in keys:
+            mine = pending(pk, owner=owner)
+            await meeting.wait()
+            outcome = await store.create(mine, store.clock.monotonic() + _PATIENCE_SECONDS)
+            standing = outcome.record if isinstance(outcome, Found) else mine
+            wins[("create", pk)] += is_won(outcome, mine)
+            await meeting.wait()
+            taken = after(standing, owner=owner + "'")
+            outcome_of_swap = await store.swap(standing, taken, store.clock.monotonic() + _PATIENCE_SECONDS)
+            wins[("swap", pk)] += is_won(outcome_of_swap, taken)
+
+    await asyncio.gather(*[contend(f"{name}-{n}") for n in range(tasks)])
+    return wins
+
+
 def contend_in_process(
-    endpoint: str, table: str, keys: Sequence[str], name: str, threads: int, meeting: Meeting, results: Any
+    endpoint: str,
+    table: str,
+    transport: TransportName,
+    keys: Sequence[str],
+    name: str,
+    threads: int,
+    meeting: Meeting,
+    results: Any,
 ) -> None:
     """Contend by a process of its own, which puts its wins into the queue `results`."""
-    store = DynamoDBStore(table, region="eu-central-1", endpoint=endpoint, max_pool_connections=threads)
+    store = DynamoDBStore(
+        table, region="eu-central-1", endpoint=endpoint, max_pool_connections=threads, transport=transport
+    )
     results.put(contend_in_threads(store, keys, name, threads, meeting))

@@ -227,7 +227,7 @@ class TestNetwork:
         assert "p%40ss" not in str(raised.value.__cause__)
 
     def test_a_proxy_with_certificates_of_its_own_is_left_to_threads(self) -> None:
-        """aiohttp has no setting for it."""
+        """Aiohttp has no setting for it."""
         config = Config(proxies={"https": "https://p"}, proxies_config={"proxy_ca_bundle": "x.pem"})
         assert isinstance(DynamoDBStore(transport="lean", client_config=config).to_async(), ThreadedStore)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from multiprocessing import get_context
 from threading import Barrier
@@ -10,11 +11,12 @@ import pytest
 
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import Found
+from idem_middleware.stores.dynamodb.transport import TransportName
 from tests.stores.doubles import soon
-from tests.stores.racing import Wins, contend_in_process, contend_in_threads
+from tests.stores.racing import Wins, contend_in_process, contend_in_tasks, contend_in_threads
 from tests.stores.records import new_pk
 
-ROUNDS = 200
+ROUNDS = {"boto3": 200, "lean": 100}
 CONTENDERS = 64
 PROCESSES = 4
 
@@ -22,19 +24,23 @@ pytestmark = [pytest.mark.dynamodb_local, pytest.mark.xdist_group("races")]
 
 
 @pytest.fixture
-def store(dynamodb_local: str) -> DynamoDBStore:
+def store(dynamodb_local: str, transport: TransportName) -> DynamoDBStore:
     """A store with a table of its own and a connection for each thread."""
     store = DynamoDBStore(
-        f"races-{new_pk()[:12]}", region="eu-central-1", endpoint=dynamodb_local, max_pool_connections=CONTENDERS
+        f"races-{new_pk()[:12]}",
+        region="eu-central-1",
+        endpoint=dynamodb_local,
+        max_pool_connections=CONTENDERS,
+        transport=transport,
     )
     store.create_table()
     return store
 
 
 @pytest.fixture
-def keys() -> list[str]:
+def keys(transport: TransportName) -> list[str]:
     """A key for each round."""
-    return [new_pk() for _ in range(ROUNDS)]
+    return [new_pk() for _ in range(ROUNDS[transport])]
 
 
 def one_winner_each(keys: list[str]) -> Wins:
@@ -52,8 +58,17 @@ def test_of_64_threads_one_wins_each_round(store: DynamoDBStore, keys: list[str]
         assert (found.record.version, found.record.owner[-1]) == (2, "'")
 
 
+@pytest.mark.parametrize("transport", ["lean"], indirect=True)
+def test_of_64_tasks_one_wins_each_round(store: DynamoDBStore, keys: list[str]) -> None:
+    """The same on an event loop, where boto3 would be threads again."""
+    wins = asyncio.run(contend_in_tasks(store.to_async(), keys, "task", CONTENDERS))
+    assert wins == one_winner_each(keys)
+
+
 @pytest.mark.processes
-def test_of_4_processes_one_wins_each_round(dynamodb_local: str, store: DynamoDBStore, keys: list[str]) -> None:
+def test_of_4_processes_one_wins_each_round(
+    dynamodb_local: str, store: DynamoDBStore, transport: TransportName, keys: list[str]
+) -> None:
     """The same between processes that share nothing but the table."""
     context = get_context("spawn")
     threads = CONTENDERS // PROCESSES
@@ -61,7 +76,7 @@ def test_of_4_processes_one_wins_each_round(dynamodb_local: str, store: DynamoDB
     processes = [
         context.Process(
             target=contend_in_process,
-            args=(dynamodb_local, store.table, keys, f"process-{number}", threads, meeting, results),
+            args=(dynamodb_local, store.table, transport, keys, f"process-{number}", threads, meeting, results),
         )
         for number in range(PROCESSES)
     ]

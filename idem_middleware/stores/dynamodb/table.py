@@ -101,8 +101,7 @@ class _Admin:
     def __init__(self, client: Any, table: str, sleep: Callable[[float], object]) -> None:
         self._table = table
         self._sleep = sleep
-        # Clients of boto3 can't be called; a transport can.
-        self._transport: Transport = client if callable(client) else ClientTransport(client)
+        self._transport = _transport_of(client)
         self._calls = Calls(table, clock=CorrectedClock())
 
     def _call(self, operation: str, request: Request) -> Mapping[str, Any]:
@@ -204,6 +203,12 @@ class _Admin:
                 self._call(operation, request)
             except StoreMisconfigured as exc:
                 yield str(exc)
+
+
+def _transport_of(client: Any) -> Transport:
+    """Clients of boto3 can't be called; a transport can."""
+    transport: Transport = client
+    return transport if callable(client) else ClientTransport(client)
 
 
 _DENIALS = frozenset({"AccessDeniedException", "AccessDenied"})

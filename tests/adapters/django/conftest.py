@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import django
 import pytest
 from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
 from django.test.utils import override_settings
 
 from tests.adapters.django.projects import MIDDLEWARE, Project, Urlconf
+
+# A file: connections to a database in memory are never closed, and threads of requests come and go.
+_folder = Path(tempfile.mkdtemp(prefix="idem-django-"))
+atexit.register(shutil.rmtree, _folder, ignore_errors=True)
 
 
 def _configure() -> None:
@@ -29,7 +38,7 @@ def _configure() -> None:
             "django.contrib.admin",
             "idem_django",
         ],
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": _folder / "tests.sqlite3"}},
         DEFAULT_AUTO_FIELD="django.db.models.AutoField",
         TEMPLATES=[
             {
@@ -92,23 +101,13 @@ def make_project() -> Iterator[MakeProject]:
 
 @pytest.fixture(scope="session")
 def _tables() -> Iterator[None]:
-    from django.db import connection
-
-    connection.creation.create_test_db(verbosity=0)
+    call_command("migrate", verbosity=0, run_syncdb=True)
     yield
-    connection.creation.destroy_test_db(":memory:", verbosity=0)
+    connection.close()
 
 
 @pytest.fixture
 def database(_tables: None) -> Iterator[None]:
     """An empty database with Django's own tables."""
-    from django.core.management import call_command
-
     yield
     call_command("flush", verbosity=0, interactive=False)
-
-
-@pytest.fixture
-def on_loop() -> Callable[[Any], Any]:
-    """Run a coroutine to its end."""
-    return asyncio.run

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import functools
 import io
 import json
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
+import django
+import pytest
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, JsonResponse
@@ -21,7 +22,19 @@ from django.http import HttpRequest, JsonResponse
 from idem_middleware import Event
 from tests.adapters.support.asgi import Connection
 
-__all__ = ["MIDDLEWARE", "Answer", "Counter", "Exchange", "Project", "Urlconf", "file_left_open", "multipart"]
+__all__ = [
+    "IDEMPOTENCY",
+    "MIDDLEWARE",
+    "Answer",
+    "Counter",
+    "Exchange",
+    "Project",
+    "Urlconf",
+    "multipart",
+    "notices_leaving",
+]
+
+notices_leaving = pytest.mark.skipif(django.VERSION < (5, 0), reason="Django 4.2 does not notice that a client leaves")
 
 IDEMPOTENCY = "idem_django.IdempotencyMiddleware"
 MIDDLEWARE = ("django.middleware.common.CommonMiddleware", IDEMPOTENCY)
@@ -72,15 +85,6 @@ class Answer:
         return json.loads(self.body)
 
 
-@contextmanager
-def file_left_open() -> Iterator[None]:
-    """Django does not close the request's temporary file when an exception comes out of its ASGI handler."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
-
-
 class Exchange:
     """One WSGI request, taken piece by piece, as a server does."""
 
@@ -111,13 +115,35 @@ class Exchange:
         return Answer(self.status, self.headers, b"".join(self.read))
 
 
+class ClosingHandler(ASGIHandler):
+    """Django's, but for the request's temporary file: Django leaves it open when an exception comes out."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        opened: list[Any] = []
+        _opened.set(opened)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for file in opened:
+                file.close()
+
+    async def read_body(self, receive: Any) -> Any:
+        """Read one request."""
+        _opened.get().append(file := await super().read_body(receive))
+        return file
+
+
+_opened: ContextVar[list[Any]] = ContextVar("opened")
+
+
 class Project:
     """The project whose settings are in force; `mode` says how it is served."""
 
     def __init__(self, mode: str, events: list[Event]) -> None:
         self.mode = mode
         self.events = events
-        self._asgi: ASGIHandler | None = None
+        self._asgi: Any = None
 
     @property
     def kinds(self) -> list[str]:
@@ -134,14 +160,14 @@ class Project:
         content_type: str | None = JSON,
         headers: Iterable[tuple[str, str]] = (),
         query: str = "",
-        **environ: Any,
+        environ: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """One request and its whole answer."""
+        """One request and its whole answer; `environ` is what else a WSGI server tells."""
         lines = [*headers] if key is None else [("Idempotency-Key", key), *headers]
         if content_type is not None:
             lines.append(("Content-Type", content_type))
         if self.mode == "wsgi":
-            return Exchange(self.environ(method, path, body, lines, query=query, **environ)).finish()
+            return Exchange(self.environ(method, path, body, lines, query=query, **(environ or {}))).finish()
         return asyncio.run(self.over_asgi(method, path, body, lines, query=query))
 
     def post(self, path: str = "/", body: bytes = b"{}", **values: Any) -> Answer:
@@ -178,7 +204,7 @@ class Project:
         self, method: str, path: str, body: bytes, headers: Iterable[tuple[str, str]], *, query: str = ""
     ) -> Connection:
         """A client that can leave whenever it wants."""
-        self._asgi = self._asgi or ASGIHandler()
+        self._asgi = self._asgi or ClosingHandler()
         lines = [("content-length", str(len(body))), *headers]
         return Connection(
             self._asgi, method=method, path=path, query=query.encode(), key=None, headers=lines, pieces=[body]
@@ -196,15 +222,10 @@ class Counter:
         self.runs += 1
         return JsonResponse({"run": self.runs}, status=201)
 
-    async def async_view(self, request: HttpRequest, **kwargs: Any) -> JsonResponse:
-        """An asynchronous one."""
-        return self.view(request, **kwargs)
-
     def view_for(self, mode: str) -> Any:
         """The kind of view that suits the way in which it is served."""
-        # Bound methods take no attributes, as views made by others might not.
         if mode == "wsgi":
-            return lambda request, **kwargs: self.view(request, **kwargs)
+            return functools.partial(self.view)
 
         async def view(request: HttpRequest, **kwargs: Any) -> JsonResponse:
             return self.view(request, **kwargs)

@@ -12,9 +12,10 @@ from django.views.decorators.http import require_GET
 
 from idem_django import idempotent
 from idem_django.messages import ExactResponse
-from idem_middleware import Response
+from idem_middleware import MemoryStore, Response
+from idem_middleware.testing import Fault, FaultyStore, ManualClock
 from tests.adapters.django.conftest import MakeProject
-from tests.adapters.django.projects import IDEMPOTENCY, MIDDLEWARE, Counter, file_left_open
+from tests.adapters.django.projects import IDEMPOTENCY, MIDDLEWARE, Counter, Exchange
 
 HERE = "tests.adapters.django.test_answers."
 NEVER_REPEATED = {"idempotent-replayed", "content-length"}
@@ -149,7 +150,7 @@ def failing(error: Exception) -> Any:
     ],
 )
 def test_only_what_the_view_gave_as_final_is_kept(
-    make_project: MakeProject, view: Any, status: int, kept: bool
+    make_project: MakeProject, view: Any, status: int, *, kept: bool
 ) -> None:
     project = make_project(path("", view))
     assert [project.post().status for _ in range(2)] == [status, status]
@@ -162,7 +163,7 @@ def test_only_what_the_view_gave_as_final_is_kept(
 def test_an_exception_without_an_answer_frees_the_key_and_comes_out(make_project: MakeProject, mode: str) -> None:
     project = make_project(path("", failing(ValueError("mine"))), mode=mode, more={"DEBUG_PROPAGATE_EXCEPTIONS": True})
     for _ in range(2):
-        with file_left_open(), pytest.raises(ValueError, match="mine"):
+        with pytest.raises(ValueError, match="mine"):
             project.post()
     assert project.kinds == ["claimed", "failed", "run_again", "failed"]
 
@@ -213,9 +214,6 @@ def test_a_lease_that_the_view_settled_is_settled(make_project: MakeProject, mod
 
 def test_an_attempt_that_lost_its_key_gives_the_winners_answer(make_project: MakeProject, mode: str) -> None:
     """One request, one answer: whoever is overtaken tells what the other did."""
-    from idem_middleware import MemoryStore
-    from idem_middleware.testing import ManualClock
-
     clock = ManualClock()
     closed: list[str] = []
     project_of: list[Any] = []
@@ -227,8 +225,6 @@ def test_an_attempt_that_lost_its_key_gives_the_winners_answer(make_project: Mak
         if mine == 1:
             clock.advance(1000)
             winner = project_of[0].environ("POST", "/", b"{}", [("Idempotency-Key", "k")])
-            from tests.adapters.django.projects import Exchange
-
             assert Exchange(winner).finish().json() == {"run": 2}
         response = JsonResponse({"run": mine})
         response._resource_closers.append(lambda: closed.append(f"run {mine}"))  # type: ignore[attr-defined]
@@ -241,9 +237,6 @@ def test_an_attempt_that_lost_its_key_gives_the_winners_answer(make_project: Mak
 
 
 def test_a_bypassed_store_is_told_in_the_answer(make_project: MakeProject, mode: str) -> None:
-    from idem_middleware import MemoryStore
-    from idem_middleware.testing import Fault, FaultyStore
-
     store = FaultyStore(MemoryStore())
     project = make_project(
         path("", Counter().view_for(mode)), mode=mode, store=store, on_store_error="bypass", middleware=MIDDLEWARE

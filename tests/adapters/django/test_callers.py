@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth import authenticate, get_user_model, login
+from django.contrib.auth import authenticate, login
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.utils.functional import SimpleLazyObject
@@ -44,6 +45,8 @@ class Tokens:
 
 
 class EagerTokens(Tokens):
+    """Sets them at once."""
+
     lazy = False
 
 
@@ -65,7 +68,7 @@ def signed_in(project: Project, name: str) -> list[tuple[str, str]]:
 def test_the_caller_is_whoever_is_logged_in(make_project: MakeProject, mode: str) -> None:
     """Two users have two key spaces; a user who logs in again is the same one."""
     for name in ("ann", "bob"):
-        get_user_model().objects.create_user(name, password="x")
+        User.objects.create_user(name, password="x")
     counter = Counter()
     project = make_project(
         path("in", sign_in),
@@ -120,10 +123,10 @@ def test_a_configured_function_may_be_async(make_project: MakeProject) -> None:
 
 @pytest.mark.usefixtures("database")
 def test_a_configured_function_may_use_the_database_on_the_loop(make_project: MakeProject) -> None:
-    get_user_model().objects.create_user("ann", password="x")
+    User.objects.create_user("ann", password="x")
 
     def caller(request: HttpRequest) -> str:
-        return str(get_user_model().objects.get(username=request.headers["X-User"]).pk)
+        return str(User.objects.get(username=request.headers["X-User"]).pk)
 
     project = make_project(path("", Counter().view_for("asgi")), mode="asgi", caller=caller)
     answers = [project.post(headers=[("X-User", "ann")]) for _ in range(2)]

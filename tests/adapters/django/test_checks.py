@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,7 +44,9 @@ class Ours(IdempotencyMiddleware):
 
 
 @pytest.fixture
-def found() -> Iterator[Any]:
+def found() -> Callable[..., list[Any]]:
+    """Give what looks for our messages about a project with these routes, middleware and settings."""
+
     def look(
         routes: list[Any] | None = None, middleware: list[str] | None = None, *, deploy: bool = False, **settings: Any
     ) -> list[Any]:
@@ -169,25 +171,37 @@ def test_callers_that_nothing_tells_apart(caller: str | None, expected: list[str
 
 
 class Guarded(APIView):
-    permission_classes = [permissions.IsAuthenticated]
+    """Only for users."""
+
+    permission_classes: Any = (permissions.IsAuthenticated,)
 
     def post(self, request: Any) -> HttpResponse:
         return HttpResponse()
 
 
+class Mixed(IdempotentMixin, Guarded):
+    """Claims behind its permissions."""
+
+
 class Open(Guarded):
-    permission_classes = [permissions.AllowAny]
+    """For all."""
+
+    permission_classes: Any = (permissions.AllowAny,)
 
 
 class ReadOnly(APIView):
-    permission_classes = [permissions.IsAuthenticated]
+    """Changes nothing."""
+
+    permission_classes: Any = (permissions.IsAuthenticated,)
 
     def get(self, request: Any) -> HttpResponse:
         return HttpResponse()
 
 
 class Items(ModelViewSet[Any]):
-    permission_classes = [permissions.IsAuthenticated]
+    """Has actions."""
+
+    permission_classes: Any = (permissions.IsAuthenticated,)
 
 
 def router_of(viewset: Any) -> Any:
@@ -201,7 +215,7 @@ def router_of(viewset: Any) -> Any:
     [
         (path("a", Guarded.as_view()), ["W010"]),
         (path("", include(router_of(Items))), ["W010", "W010"]),
-        (path("a", type("V", (IdempotentMixin, Guarded), {}).as_view()), []),
+        (path("a", Mixed.as_view()), []),
         (path("a", idempotent(Guarded.as_view())), []),
         (path("a", Open.as_view()), []),
         (path("a", ReadOnly.as_view()), []),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import operator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from django.http import HttpRequest, JsonResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
-from idem_django import not_idempotent
+from idem_django import idempotent, not_idempotent
 from tests.adapters.django.conftest import MakeProject
 from tests.adapters.django.projects import MIDDLEWARE, Counter, multipart
 
@@ -19,10 +20,10 @@ LARGE = bytes(i % 251 for i in range(3_000_000))
 FORM = "application/x-www-form-urlencoded"
 
 READERS: dict[str, Any] = {
-    "body": lambda request: request.body,
-    "read at once": lambda request: request.read(),
+    "body": operator.attrgetter("body"),
+    "read at once": operator.methodcaller("read"),
     "read in pieces": lambda request: b"".join(iter(lambda: request.read(1000), b"")),
-    "lines": lambda request: b"".join(request),
+    "lines": b"".join,
     "body after read": lambda request: request.read(0) + request.read(),
     "body twice": lambda request: request.body and request.body,
     "body, then read": lambda request: request.body and request.read(),
@@ -37,6 +38,8 @@ def reading(read: Any) -> Any:
 
 
 class ReadsBody:
+    """A middleware that logs bodies."""
+
     def __init__(self, get_response: Any) -> None:
         self.get_response = get_response
 
@@ -46,12 +49,16 @@ class ReadsBody:
 
 
 class ReadsForm(ReadsBody):
+    """A middleware that looks into forms."""
+
     def __call__(self, request: HttpRequest) -> Any:
         assert request.POST is not None
         return self.get_response(request)
 
 
 class ReadsFormBeforeViews(ReadsBody):
+    """A middleware that looks into forms when Django is about to call a view."""
+
     def __call__(self, request: HttpRequest) -> Any:
         return self.get_response(request)
 
@@ -90,7 +97,7 @@ def test_forms_reach_the_view_whoever_else_reads_them(
 
     @csrf_exempt
     def view(request: HttpRequest) -> JsonResponse:
-        upload = request.FILES["doc"]
+        upload: Any = request.FILES["doc"]
         return JsonResponse({"name": upload.name, "seen": hashlib.sha256(upload.read()).hexdigest()})
 
     project = make_project(path("", view), mode=mode, middleware=before, more={"DATA_UPLOAD_MAX_MEMORY_SIZE": None})
@@ -130,7 +137,8 @@ def test_the_view_chooses_its_upload_handlers(make_project: MakeProject) -> None
     @csrf_exempt
     def view(request: HttpRequest) -> JsonResponse:
         request.upload_handlers.insert(0, Quota(request))
-        return JsonResponse({"size": request.FILES["doc"].size})
+        upload: Any = request.FILES["doc"]
+        return JsonResponse({"size": upload.size})
 
     project = make_project(path("", view))
     body, content_type = multipart("b", doc=b"x" * 200_000)
@@ -160,7 +168,7 @@ def test_the_limit_holds_without_a_declared_length(make_project: MakeProject) ->
 def test_half_a_body_claims_nothing(make_project: MakeProject) -> None:
     counter = Counter()
     project = make_project(path("", counter.view_for("wsgi")))
-    assert project.post(body=b"half", CONTENT_LENGTH="8").status == 400
+    assert project.post(body=b"half", environ={"CONTENT_LENGTH": "8"}).status == 400
     assert project.post(body=b"half and").status == 201
     assert counter.runs == 1
 
@@ -172,7 +180,7 @@ def test_a_connection_that_breaks_claims_nothing(make_project: MakeProject) -> N
 
     counter = Counter()
     project = make_project(path("", counter.view_for("wsgi")))
-    answer = project.post(body=b"x", **{"wsgi.input": Broken()})
+    answer = project.post(body=b"x", environ={"wsgi.input": Broken()})
     assert (answer.status, counter.runs, project.kinds) == (400, 0, [])
 
 
@@ -183,7 +191,7 @@ def test_a_bad_key_is_told_before_the_body_is_read(make_project: MakeProject) ->
 
     project = make_project(path("", Counter().view_for("wsgi")))
     for key, problem in (('"', "key-invalid"), (None, "key-missing")):
-        assert project.post(key=key, **{"wsgi.input": Unread()}).problem == problem
+        assert project.post(key=key, environ={"wsgi.input": Unread()}).problem == problem
 
 
 def test_a_form_that_was_used_up_in_front_is_an_error_that_says_so(make_project: MakeProject) -> None:
@@ -230,7 +238,7 @@ def test_an_unprotected_upload_is_not_read_ahead(make_project: MakeProject) -> N
         return JsonResponse({"given": Counted.given})
 
     project = make_project(path("", view))
-    assert project.post(body=LARGE, **{"wsgi.input": Counted(LARGE)}).json() == {"given": 10}
+    assert project.post(body=LARGE, environ={"wsgi.input": Counted(LARGE)}).json() == {"given": 10}
 
 
 @pytest.mark.parametrize(
@@ -245,12 +253,12 @@ def test_an_unprotected_upload_is_not_read_ahead(make_project: MakeProject) -> N
     ],
 )
 def test_the_path_is_compared_as_the_server_tells_it(
-    make_project: MakeProject, first: dict[str, str], second: dict[str, str], same: bool
+    make_project: MakeProject, first: dict[str, str], second: dict[str, str], *, same: bool
 ) -> None:
     counter = Counter()
     project = make_project(path("<str:name>", counter.view_for("wsgi")))
-    assert project.post("/a", **first).status == 201
-    assert project.post("/a", **second).is_replay is same
+    assert project.post("/a", environ=first).status == 201
+    assert project.post("/a", environ=second).is_replay is same
     assert counter.runs == 1
 
 
@@ -263,8 +271,6 @@ def test_temporary_files_are_closed_with_the_answer(make_project: MakeProject, m
 
 
 def test_reading_a_little_before_the_claim_loses_nothing(make_project: MakeProject) -> None:
-    from idem_django import idempotent
-
     def peeking(view: Any) -> Any:
         def wrapper(request: HttpRequest) -> Any:
             assert request.read(3) == LARGE[:3]

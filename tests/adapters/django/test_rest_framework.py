@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.http import FileResponse, HttpResponse
@@ -35,6 +35,8 @@ class Account:
 
 
 class TokenAuthentication(BaseAuthentication):
+    """Knows who has a token."""
+
     def authenticate(self, request: Any) -> Any:
         token = request.headers.get("Authorization", "")
         if not token:
@@ -48,6 +50,8 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class Throttle(throttling.BaseThrottle):
+    """Open or closed."""
+
     closed = False
 
     def allow_request(self, request: Any, view: Any) -> bool:
@@ -55,8 +59,10 @@ class Throttle(throttling.BaseThrottle):
 
 
 class Payment(APIView):
-    authentication_classes = [TokenAuthentication]
-    permission_classes = [permissions.IsAuthenticated]
+    """An API view as many are."""
+
+    authentication_classes: Any = (TokenAuthentication,)
+    permission_classes: Any = (permissions.IsAuthenticated,)
     runs = 0
 
     def post(self, request: Any) -> Response:
@@ -65,7 +71,7 @@ class Payment(APIView):
 
 
 class Guarded(IdempotentMixin, Payment):
-    pass
+    """The same, protected."""
 
 
 class Checks(Guarded):
@@ -78,9 +84,11 @@ class Checks(Guarded):
 
 
 class Payments(IdempotentMixin, ViewSet):
-    authentication_classes = [TokenAuthentication]
-    permission_classes = [permissions.IsAuthenticated]
-    idempotency = {"replay_header": "X-Replay"}
+    """Actions with options of their own."""
+
+    authentication_classes: Any = (TokenAuthentication,)
+    permission_classes: Any = (permissions.IsAuthenticated,)
+    idempotency: ClassVar[Any] = {"replay_header": "X-Replay"}
 
     def create(self, request: Any) -> Response:
         return Response({}, status=201)
@@ -104,8 +112,8 @@ def admins_only(request: Any) -> Response:
 
 def unprotected_routes() -> list[Any]:
     class Plain(ViewSet):
-        authentication_classes = [TokenAuthentication]
-        permission_classes = [permissions.IsAuthenticated]
+        authentication_classes: Any = (TokenAuthentication,)
+        permission_classes: Any = (permissions.IsAuthenticated,)
 
         def create(self, request: Any) -> Response:
             return Response({}, status=201)
@@ -128,7 +136,7 @@ below_api_view.cls.permission_classes = [permissions.IsAuthenticated]
 PLACES = {
     "mixin": lambda: path("payments/", Guarded.as_view()),
     "own checks": lambda: path("payments/", Checks.as_view()),
-    "class": lambda: path("payments/", idempotent(type("Payment", (Payment,), {})).as_view()),
+    "class": lambda: path("payments/", idempotent(_copy()).as_view()),
     "method": lambda: path("payments/", method_decorator(idempotent, name="post")(_copy()).as_view()),
     "as_view": lambda: path("payments/", idempotent(Payment.as_view())),
     "path": lambda: idempotent(path("payments/", Payment.as_view())),
@@ -152,7 +160,7 @@ def _router(viewset: Any) -> SimpleRouter:
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("covered", [True, False])
 def test_a_replay_comes_after_authentication_and_permissions(
-    make_project: MakeProject, mode: str, place: Any, covered: bool
+    make_project: MakeProject, mode: str, place: Any, *, covered: bool
 ) -> None:
     project = make_project(place(), mode=mode, **({} if covered else {"exempt_paths": ["/"]}))
     assert project.post("/payments/", headers=GOOD).status == 201
@@ -173,7 +181,8 @@ def test_what_a_view_checks_itself_is_checked_before_a_replay(make_project: Make
 
 
 def test_a_replay_counts_at_the_throttle(make_project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    project = make_project(path("", type("Throttled", (Guarded,), {"throttle_classes": [Throttle]}).as_view()))
+    throttled: Any = type("Throttled", (Guarded,), {"throttle_classes": [Throttle]})
+    project = make_project(path("", throttled.as_view()))
     assert project.post(headers=GOOD).status == 201
     monkeypatch.setattr(Throttle, "closed", True)
     assert project.post(headers=GOOD).status == 429
@@ -203,7 +212,7 @@ def test_options_by_as_view(make_project: MakeProject) -> None:
 
 
 def test_a_class_is_taken_out_of_a_protected_family(make_project: MakeProject) -> None:
-    exempt = not_idempotent(type("Exempt", (Guarded,), {}))
+    exempt: Any = not_idempotent(type("Exempt", (Guarded,), {}))
     project = make_project(path("a", exempt.as_view()), path("b", Guarded.as_view()))
     assert [project.post("/a", headers=GOOD).is_replay for _ in range(2)] == [False, False]
     assert [project.post("/b", headers=GOOD).is_replay for _ in range(2)] == [False, True]
@@ -224,12 +233,16 @@ def test_mistakes_are_told_when_the_class_is_made(make: Any, told: str) -> None:
 
 
 class Amount(serializers.Serializer[Any]):
+    """What it looks for."""
+
     amount = serializers.IntegerField()
 
 
 class Validating(APIView):
-    parser_classes = [JSONParser]
-    authentication_classes: Any = []
+    """Looks at its data."""
+
+    parser_classes: Any = (JSONParser,)
+    authentication_classes: Any = ()
 
     def post(self, request: Any) -> Response:
         Amount(data=request.data).is_valid(raise_exception=True)
@@ -239,7 +252,9 @@ class Validating(APIView):
 
 
 class Failing(APIView):
-    authentication_classes: Any = []
+    """Raises what REST framework handles."""
+
+    authentication_classes: Any = ()
 
     def post(self, request: Any) -> Response:
         raise APIException(code="broken")
@@ -247,9 +262,9 @@ class Failing(APIView):
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_what_is_refused_before_the_view_frees_the_key_for_a_mended_request(
-    make_project: MakeProject, guarded: bool
+    make_project: MakeProject, *, guarded: bool
 ) -> None:
-    view = type("V", (IdempotentMixin, Validating), {}) if guarded else Validating
+    view: Any = type("V", (IdempotentMixin, Validating), {}) if guarded else Validating
     project = make_project(path("", view.as_view()))
     assert project.post(body=b"no json").status == 400
     assert project.post(body=b"<a/>", content_type="text/xml").status == 415
@@ -288,7 +303,7 @@ def test_a_method_that_the_view_does_not_know_claims_nothing(make_project: MakeP
 
 def test_every_parser_gets_the_whole_body(make_project: MakeProject, mode: str) -> None:
     class Upload(IdempotentMixin, APIView):
-        authentication_classes: Any = []
+        authentication_classes: Any = ()
 
         def post(self, request: Any) -> Response:
             files = {name: file.size for name, file in request.FILES.items()}
@@ -311,8 +326,8 @@ def test_permissions_may_read_the_data(make_project: MakeProject) -> None:
             return bool(request.data["owner"] == "me")
 
     class Owned(IdempotentMixin, APIView):
-        authentication_classes: Any = []
-        permission_classes = [Owner]
+        authentication_classes: Any = ()
+        permission_classes: Any = (Owner,)
 
         def post(self, request: Any) -> Response:
             return Response(request.data)
@@ -337,7 +352,7 @@ def test_files_and_plain_answers_pass_through(make_project: MakeProject, tmp_pat
     (tmp_path / "a.bin").write_bytes(b"abc")
 
     class Download(IdempotentMixin, APIView):
-        authentication_classes: Any = []
+        authentication_classes: Any = ()
 
         def post(self, request: Any) -> Any:
             return FileResponse((tmp_path / "a.bin").open("rb"))
@@ -352,9 +367,10 @@ def test_files_and_plain_answers_pass_through(make_project: MakeProject, tmp_pat
 
 def test_views_on_the_loop_claim_on_the_loop(make_project: MakeProject) -> None:
     """As the packages do that give REST framework coroutines."""
+    base: Any = APIView
 
-    class OnLoop(APIView):
-        authentication_classes: Any = []
+    class OnLoop(base):  # type: ignore[misc]
+        authentication_classes: Any = ()
 
         async def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
             self.request = request = self.initialize_request(request, *args, **kwargs)

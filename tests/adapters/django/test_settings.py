@@ -6,16 +6,25 @@ import threading
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.wsgi import WSGIHandler
+from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.test.utils import override_settings
 from django.urls import path
+from rest_framework.exceptions import APIException
+from rest_framework.views import APIView
 
+import idem_django
 from idem_django.conf import configuration
 from idem_middleware import MemoryStore
+from idem_middleware.stores.dynamodb.items import item_of
+from idem_middleware.testing import FaultyStore
+from idem_middleware.wsgi import IdempotencyMiddleware as Outer
 from tests.adapters.django.conftest import MakeProject
-from tests.adapters.django.projects import MIDDLEWARE, Counter
+from tests.adapters.django.projects import MIDDLEWARE, Counter, Exchange
 
 HEADERS: Any = {"HTTP_IDEMPOTENCY_KEY": "k"}
 
@@ -126,17 +135,12 @@ def test_paths_are_those_below_the_script(make_project: MakeProject, mode: str) 
     project = make_project(
         path("a/x", Counter().view_for(mode)), path("b", Counter().view_for(mode)), mode="wsgi", EXEMPT_PATHS=["/a"]
     )
-    mounted = {"SCRIPT_NAME": "/shop"}
+    mounted: Any = {"environ": {"SCRIPT_NAME": "/shop"}}
     assert [project.post("/a/x", **mounted).is_replay for _ in range(2)] == [False, False]
     assert [project.post("/b", **mounted).is_replay for _ in range(2)] == [False, True]
 
 
 def test_an_instance_around_django_acts_alone(make_project: MakeProject) -> None:
-    from django.core.handlers.wsgi import WSGIHandler
-
-    from idem_middleware.wsgi import IdempotencyMiddleware as Outer
-    from tests.adapters.django.projects import Exchange
-
     seen: list[Any] = []
 
     def view(request: Any) -> HttpResponse:
@@ -167,8 +171,6 @@ def test_importing_it_needs_no_settings() -> None:
 
 
 def test_it_has_no_other_names() -> None:
-    import idem_django
-
     with pytest.raises(AttributeError, match="no attribute 'Idempotency'"):
         _ = idem_django.Idempotency
 
@@ -176,13 +178,9 @@ def test_it_has_no_other_names() -> None:
 @pytest.mark.usefixtures("database")
 def test_the_record_is_decided_on_the_final_answer_of_an_atomic_request(make_project: MakeProject) -> None:
     """Work and record agree when the request's transaction rolls back (encode/django-rest-framework#4560, #2887)."""
-    from django.contrib.auth.models import Group
-    from django.db import connection, transaction
-    from rest_framework.exceptions import APIException
-    from rest_framework.views import APIView
 
     class Refusing(APIView):
-        authentication_classes: Any = []
+        authentication_classes: Any = ()
 
         def post(self, request: Any) -> HttpResponse:
             Group.objects.create(name="half")
@@ -211,9 +209,6 @@ def test_the_record_is_decided_on_the_final_answer_of_an_atomic_request(make_pro
 
 def test_what_is_stored_is_plain_data_with_a_version(make_project: MakeProject) -> None:
     """Nothing is pickled (django-idempotency-key's storage.py): a record that was tampered with runs no code."""
-    from idem_middleware.stores.dynamodb.items import item_of
-    from idem_middleware.testing import FaultyStore
-
     store = FaultyStore(MemoryStore())
     project = make_project(path("", Counter().view_for("wsgi")), store=store)
     project.post()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from django.http import FileResponse, HttpRequest, StreamingHttpResponse
 from django.urls import path
 
 from tests.adapters.django.conftest import MakeProject
-from tests.adapters.django.projects import MIDDLEWARE, Exchange, Project, file_left_open
+from tests.adapters.django.projects import MIDDLEWARE, Exchange, Project, notices_leaving
+from tests.support.polling import eventually
 
 LINES = [("Idempotency-Key", "k"), ("Content-Type", "application/json")]
 
@@ -160,22 +162,13 @@ def test_a_file_is_kept_and_closed(make_project: MakeProject, mode: str, tmp_pat
         return FileResponse(files[-1], as_attachment=True)
 
     project = make_project(path("", view), mode=mode)
-    environ = {"wsgi.file_wrapper": FileWrapper} if mode == "wsgi" else {}
-    with pytest.warns(Warning, match="asynchronous") if mode == "asgi" else _no_warning():
-        first = project.post(**environ)
+    with pytest.warns(Warning, match="asynchronous") if mode == "asgi" else nullcontext():
+        first = project.post(environ={"wsgi.file_wrapper": FileWrapper})
     assert (first.body, first.header("content-length")) == (b"a,b\r\n" * 1000, "5000")
     replay = project.post()
     assert (replay.body, replay.is_replay) == (first.body, True)
     assert replay.header("content-disposition") == first.header("content-disposition")
     assert [file.closed for file in files] == [True]
-
-
-class _no_warning:  # noqa: N801 - stands beside pytest.warns
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 def test_gzip_around_it_compresses_answers_and_replays(make_project: MakeProject) -> None:
@@ -270,8 +263,7 @@ def test_a_client_that_leaves_an_async_stream_gets_the_whole_on_return(make_proj
         await asyncio.sleep(0)
         gate.set()
         await running
-        while "completed" not in project.kinds:
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(eventually, lambda: "completed" in project.kinds, what="the whole is recorded")
         assert seen[-1] == "whole"
         answer = await project.over_asgi("POST", "/", b"{}", LINES)
         assert (answer.body, answer.is_replay) == (b"one two three", True)
@@ -279,6 +271,7 @@ def test_a_client_that_leaves_an_async_stream_gets_the_whole_on_return(make_proj
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
+@notices_leaving
 def test_an_endless_stream_ends_when_its_client_leaves(make_project: MakeProject) -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
@@ -299,6 +292,7 @@ def test_an_endless_stream_ends_when_its_client_leaves(make_project: MakeProject
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
+@notices_leaving
 def test_what_takes_too_long_after_the_client_left_is_not_kept(
     make_project: MakeProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,8 +326,7 @@ def test_an_async_source_that_breaks_frees_the_key_and_its_error_comes_out(make_
             await project.connection("POST", "/", b"{}", LINES).run()
         assert project.kinds == ["claimed", "failed"]
 
-    with file_left_open():
-        asyncio.run(scenario())
+    asyncio.run(scenario())
 
 
 def test_what_an_async_answer_holds_open_is_closed_once_after_it(make_project: MakeProject) -> None:

@@ -293,11 +293,12 @@ async def test_a_streamed_answer_whose_client_leaves_is_drained_and_recorded(
 
 
 @pytest.mark.parametrize("around", [bare, behind_another])
+@pytest.mark.parametrize("drain_seconds", [0.0, 0.001])
 async def test_a_streamed_answer_that_goes_on_too_long_after_its_client_left_is_stopped(
-    world: World, monkeypatch: pytest.MonkeyPatch, around: Callable[[ASGIApp], ASGIApp]
+    world: World, monkeypatch: pytest.MonkeyPatch, around: Callable[[ASGIApp], ASGIApp], drain_seconds: float
 ) -> None:
     """And recorded as not kept, though the part that came looks whole to who can't know better."""
-    monkeypatch.setattr(receiving, "DRAIN_SECONDS", 0.0)
+    monkeypatch.setattr(receiving, "DRAIN_SECONDS", drain_seconds)
     stream = Stream(b"first, ", b"never")
     protected = IdempotencyMiddleware(around(stream), engine=world.engine)
 

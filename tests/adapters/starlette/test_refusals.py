@@ -68,7 +68,10 @@ async def test_a_request_without_a_good_key_is_refused(world: World, lines: list
 
 
 async def test_a_duplicate_in_flight_is_refused_with_a_time_to_retry(world: World) -> None:
-    """Neither mismatch nor conflict touches the running claim (aws-powertools/powertools-lambda-typescript#5675)."""
+    """Neither mismatch nor conflict touches the running claim, and a mismatch is told even while it runs.
+
+    aws-powertools/powertools-lambda-typescript#5675, idempot-dev/idempot-js#183, ietf-wg-httpapi/idempotency#11.
+    """
     gate, began = anyio.Event(), anyio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

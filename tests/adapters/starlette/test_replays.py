@@ -31,7 +31,7 @@ async def first_and_replay(app: Any, **request: Any) -> tuple[Connection, Connec
 
 
 async def test_a_replay_is_the_answer_again_and_says_so(world: World) -> None:
-    """Status, headers in their order and case, repeated ones, bytes beyond ASCII (VSN2015/concerns_on_rails#47)."""
+    """Status, headers in order, repeated ones, every byte (VSN2015/concerns_on_rails#47, ArcadeData/arcadedb#5174)."""
     headers = [
         ("Content-Type", "text/csv; charset=latin-1"),
         ("Location", "/orders/1"),

@@ -140,6 +140,32 @@ async def test_messages_that_nobody_knows_do_not_end_the_body(world: World) -> N
     assert (await sent.run()).body == b'"ab"'
 
 
+async def test_what_the_server_tells_after_the_body_passes(world: World) -> None:
+    """It may be more than that the client left."""
+    news = {"type": "http.request.trailers"}
+    seen: list[Any] = []
+    sent: Connection
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+
+        async def tell() -> Any:
+            return news
+
+        sent.receive = tell  # type: ignore[method-assign]
+        seen.append(await receive())
+        await JSONResponse({})(scope, receive, send)
+
+    async def receive() -> Any:
+        return await sent.receive()
+
+    protected = IdempotencyMiddleware(app, engine=world.engine)
+    sent = Connection(protected)
+    await protected(sent.scope, receive, sent.send)
+
+    assert seen == [news]
+
+
 async def test_a_large_body_goes_to_a_file_and_comes_back_whole(world: World) -> None:
     """In memory there is never more than a piece of it."""
     piece, count = b"0123456789abcdef" * 4096, 40
@@ -162,7 +188,7 @@ async def test_a_large_body_goes_to_a_file_and_comes_back_whole(world: World) ->
 
 
 async def test_another_body_is_another_request(world: World) -> None:
-    """422, while the first runs and after; the first answer stays (idempot-dev/idempot-js#183)."""
+    """On every way to a record; the first answer stays (aws-powertools/powertools-lambda-python#3781)."""
     protected = IdempotencyMiddleware(reader(as_body), engine=world.engine)
     await Connection(protected, pieces=[b"amount=100"]).run()
 

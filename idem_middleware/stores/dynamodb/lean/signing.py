@@ -27,14 +27,17 @@ class Keys(Protocol):
     @property
     def access_key(self) -> str:
         """Names the key."""
+        ...
 
     @property
     def secret_key(self) -> str:
         """The key."""
+        ...
 
     @property
     def token(self) -> str | None:
         """Comes with keys that expire."""
+        ...
 
 
 class Signer:

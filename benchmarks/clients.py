@@ -1,0 +1,269 @@
+"""What a new request costs on DynamoDB: two writes by hand, by the store, and by the whole engine, over each client.
+
+    python -m benchmarks.clients [--requests N] [--rounds N] [--delay-ms N] [--save]
+
+The base is a PutItem and an UpdateItem by hand, with the same client that the store makes for itself and documents
+that are made once: the least that boto3 can do. Everything else is shown as a ratio to it, in CPU time of this whole
+process per request. The stub DynamoDB is another process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import hardware, interleaved, stub, table, today, versions
+from idem_middleware import AsyncEngine, DynamoDBStore, Engine, Options, Request, Response
+from idem_middleware.body import RequestBody
+from idem_middleware.records import KeptResponse, Record, Status
+from idem_middleware.stores.base import AsyncStore, Store
+from idem_middleware.stores.dynamodb.items import item_of
+from idem_middleware.stores.dynamodb.lean.wire import encode
+from idem_middleware.stores.dynamodb.requests import create_request, swap_request
+from idem_middleware.stores.threaded import ThreadedStore
+
+BASE = "boto3, by hand"
+BODY = json.dumps({"amount": 1200, "currency": "EUR", "reference": "order-4711", "note": "x" * 120}).encode()
+HEADERS = (("content-type", "application/json"), ("content-length", str(len(BODY))))
+ANSWER = Response(
+    201,
+    (("content-type", "application/json"), ("location", "/charges/ch_1")),
+    b'{"id":"ch_1","status":"succeeded","amount":1200,"currency":"EUR"}',
+)
+IN_FLIGHT = (1, 16, 64)
+_numbers = count()
+
+
+def claim(now: float) -> Record:
+    """What a new request writes first."""
+    return Record(
+        pk=secrets.token_hex(32),
+        status=Status.PENDING,
+        version=1,
+        owner=secrets.token_hex(16),
+        attempt=1,
+        fingerprint=bytes(33),
+        caller_digest=bytes(32),
+        created_at=now,
+        expires_at=now + 60,
+        bound_until=now + 86400,
+    )
+
+
+def completed(record: Record, body: bytes) -> Record:
+    """What it writes last."""
+    kept = KeptResponse(status=201, headers=ANSWER.headers, body=body)
+    return replace(record, version=2, status=Status.COMPLETED, expires_at=record.bound_until, response=kept)
+
+
+def request() -> Request:
+    """A new request, as an adapter makes it."""
+    key = f'"8e03978e-40d5-43e8-bc93-{next(_numbers):012x}"'
+    body = RequestBody()
+    body.write(BODY)
+    return Request(method="POST", path="/charges", headers=(*HEADERS, ("idempotency-key", key)), body=body)
+
+
+# --- the variants -----------------------------------------------------------------------------------------------------
+
+
+def repeated(once: Callable[[], object], requests: int) -> None:
+    """One after the other."""
+    for _ in range(requests):
+        once()
+
+
+def in_flight(runner: asyncio.Runner, width: int, once: Callable[[], Awaitable[object]], requests: int) -> None:
+    """So many at a time."""
+
+    async def worker() -> None:
+        for _ in range(requests // width):
+            await once()
+
+    async def workers() -> None:
+        await asyncio.gather(*[worker() for _ in range(width)])
+
+    runner.run(workers())
+
+
+def by_hand(send: Callable[..., object], first: Record, last: Record) -> Callable[[], None]:
+    """Two writes, with documents that are made once."""
+    create, swap = create_request("keys", first), swap_request("keys", first, last)
+
+    def once() -> None:
+        send("put_item", create)
+        send("update_item", swap)
+
+    return once
+
+
+def by_hand_async(send: Callable[..., Awaitable[object]], first: Record, last: Record) -> Callable[[], Awaitable[None]]:
+    """The same on an event loop."""
+    create, swap = create_request("keys", first), swap_request("keys", first, last)
+
+    async def once() -> None:
+        await send("put_item", create)
+        await send("update_item", swap)
+
+    return once
+
+
+def by_store(store: Store, first: Record, last: Record) -> Callable[[], None]:
+    """A claim and its completion."""
+
+    def once() -> None:
+        store.create(first, store.clock.monotonic() + 3)
+        store.swap(first, last, store.clock.monotonic() + 3)
+
+    return once
+
+
+def by_store_async(store: AsyncStore, first: Record, last: Record) -> Callable[[], Awaitable[None]]:
+    """The same on an event loop."""
+
+    async def once() -> None:
+        await store.create(first, store.clock.monotonic() + 3)
+        await store.swap(first, last, store.clock.monotonic() + 3)
+
+    return once
+
+
+def by_engine(engine: Engine) -> Callable[[], object]:
+    """Everything: admission, fingerprint, claim, decision, lease, handler, completion."""
+    return lambda: engine.run(request(), lambda _: ANSWER)
+
+
+def by_engine_async(engine: AsyncEngine) -> Callable[[], Awaitable[object]]:
+    """The same on an event loop."""
+
+    async def handler(_: object) -> Response:
+        return ANSWER
+
+    return lambda: engine.run(request(), handler)
+
+
+Variants = dict[str, Callable[[int], object]]
+
+
+def new_requests(url: str, runner: asyncio.Runner) -> Variants:
+    """All that is compared for a request that was never seen."""
+    boto3_store = DynamoDBStore("keys", endpoint=url)
+    lean_store = DynamoDBStore("keys", endpoint=url, transport="lean")
+    native, threads = lean_store.to_async(), ThreadedStore(boto3_store, max_workers=64)
+    options = Options(caller="shared")
+    first = claim(boto3_store.clock.now())
+    last = completed(first, ANSWER.body)
+    boto3_send, lean_send = boto3_store._transport, lean_store._transport  # noqa: SLF001  # what we compare is below
+    variants: Variants = {
+        "boto3 as it comes, by hand": partial(repeated, by_hand(plain_boto3(url), first, last)),
+        BASE: partial(repeated, by_hand(boto3_send, first, last)),
+        "boto3, store": partial(repeated, by_store(boto3_store, first, last)),
+        "boto3, everything": partial(repeated, by_engine(Engine(boto3_store, options))),
+        "lean, by hand": partial(repeated, by_hand(lean_send, first, last)),
+        "lean, store": partial(repeated, by_store(lean_store, first, last)),
+        "lean, everything": partial(repeated, by_engine(Engine(lean_store, options))),
+    }
+    native_send: Any = native._transport  # type: ignore[attr-defined]  # noqa: SLF001
+    for width in IN_FLIGHT:
+        loop = partial(in_flight, runner, width)
+        variants |= {
+            f"boto3 in threads, everything, {width} in flight": partial(
+                loop, by_engine_async(AsyncEngine(boto3_store, options))
+            ),
+            f"boto3 in threads, store, {width} in flight": partial(loop, by_store_async(threads, first, last)),
+            f"native lean, by hand, {width} in flight": partial(loop, by_hand_async(native_send, first, last)),
+            f"native lean, store, {width} in flight": partial(loop, by_store_async(native, first, last)),
+            f"native lean, everything, {width} in flight": partial(
+                loop, by_engine_async(AsyncEngine(lean_store, options))
+            ),
+        }
+    return variants
+
+
+def replays(url: str, runner: asyncio.Runner, found: Record) -> Variants:
+    """The one call of a replay, which brings the record: through the store alone."""
+    boto3_store = DynamoDBStore("keys", endpoint=url)
+    lean_store = DynamoDBStore("keys", endpoint=url, transport="lean")
+    native = lean_store.to_async()
+
+    def once(store: Store) -> None:
+        store.create(found, store.clock.monotonic() + 3)
+
+    async def once_native() -> None:
+        await native.create(found, native.clock.monotonic() + 3)
+
+    return {
+        "boto3": partial(repeated, partial(once, boto3_store)),
+        "lean": partial(repeated, partial(once, lean_store)),
+        "native lean, 16 in flight": partial(in_flight, runner, 16, once_native),
+    }
+
+
+def plain_boto3(url: str) -> Callable[..., object]:
+    """A client with no settings at all."""
+    import boto3  # noqa: PLC0415  # as the store, when it is needed
+
+    client = boto3.client("dynamodb", endpoint_url=url)
+    return lambda operation, document: getattr(client, operation)(**document)
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def report(requests: int, rounds: int, delay_ms: float) -> Iterator[str]:
+    """Lines of Markdown."""
+    yield f"# Clients, {today()}"
+    yield ""
+    yield f"- {hardware()}; {os.getloadavg()[0]:.1f} processes wanted to run when it began"
+    yield f"- {versions('boto3', 'urllib3', 'aiohttp', 'orjson')}"
+    yield f"- `python -m benchmarks.clients --requests {requests} --rounds {rounds} --delay-ms {delay_ms:g}`"
+    delay = ("--delay-ms", str(delay_ms))
+    with asyncio.Runner() as runner:
+        yield from ("", "## A new request: two writes", "")
+        with stub(*delay) as url:
+            yield from table(interleaved(new_requests(url, runner), requests, rounds), BASE)
+    for size in (65, 3000):
+        with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+            item = Path(folder) / "item.json"
+            found = completed(claim(4e9), os.urandom(size))
+            item.write_bytes(encode(item_of(found)))
+            yield from ("", f"## A replay of {size} bytes: one write that fails, the store alone", "")
+            with stub(*delay, "--found", str(item)) as url:
+                yield from table(interleaved(replays(url, runner, found), requests, rounds), "boto3")
+
+
+def main() -> None:
+    """Print a report, and keep it if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=256, help="per variant and round")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="how long the stub takes for an answer")
+    parser.add_argument("--save", action="store_true", help="into benchmarks/results, under today's date")
+    arguments = parser.parse_args()
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="stub",
+        AWS_SECRET_ACCESS_KEY="stub",  # noqa: S106  # opens nothing
+        AWS_DEFAULT_REGION="eu-central-1",
+    )
+    lines = []
+    for line in report(arguments.requests, arguments.rounds, arguments.delay_ms):
+        print(line, flush=True)
+        lines.append(line)
+    if arguments.save:
+        folder = Path(__file__).parent / "results"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{today()}-clients.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Anything that can be sent, to Django over WSGI and ASGI; and answers that Django or a view never finishes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
+from django.test.utils import override_settings
+from django.urls import re_path
+from hypothesis import given, settings
+
+from idem_middleware import Event
+from tests.fuzz.wire import PROTECTIONS, Send, Wild, check, over_asgi, over_wsgi, wild_requests
+
+if not django_settings.configured:
+    from tests.adapters.django import conftest as _configures_django  # noqa: F401 - one set of settings a process
+
+SENDERS: Mapping[str, Callable[[], Send]] = {
+    "wsgi": lambda: partial(over_wsgi, WSGIHandler()),
+    "asgi": lambda: partial(over_asgi, ASGIHandler()),
+}
+ONE = Wild(b"/run/a", b"", (("Idempotency-Key", b"k"),), b"")
+
+
+@contextmanager
+def project(view: Callable[..., Any], **options: Any) -> Iterator[list[Event]]:
+    """A project with one view, and the events of its protection."""
+    urls = ModuleType("tests.wild_urls")
+    vars(urls)["urlpatterns"] = [re_path(r"^run/", view)]
+    events: list[Event] = []
+    written = {"STORE": "memory://", "caller": "shared", "observers": [events.append], **options}
+    middleware = ["idem_django.IdempotencyMiddleware"]
+    with override_settings(ROOT_URLCONF=urls, MIDDLEWARE=middleware, IDEMPOTENCY=written):
+        yield events
+
+
+@pytest.mark.parametrize("mode", SENDERS)
+@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
+@settings(max_examples=40, deadline=None)
+@given(request=wild_requests())
+def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mode: str, request: Wild) -> None:
+    """Twice the same bytes: a run and its replay, or two refusals."""
+    runs: list[str] = []
+
+    def view(request: HttpRequest) -> JsonResponse:
+        runs.append(request.path)
+        return JsonResponse({"run": len(runs)}, status=201)
+
+    with project(view, **options):
+        check(SENDERS[mode](), runs, request)
+
+
+@pytest.mark.parametrize("mode", SENDERS)
+def test_a_view_that_sends_its_client_to_the_login_page_ran(mode: str) -> None:
+    """Whoever has just signed up is sent there, too, but not in order to come back."""
+    runs: list[str] = []
+
+    def sign_up(request: HttpRequest) -> HttpResponseRedirect:
+        runs.append("signed up")
+        return HttpResponseRedirect(f"{django_settings.LOGIN_URL}?welcome={len(runs)}")
+
+    with project(sign_up):
+        send = SENDERS[mode]()
+        first, second = send(ONE), send(ONE)
+    assert first.status == second.status == 302
+    assert runs == ["signed up"]
+    assert second.is_replay
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_streamed_answer_that_django_drops_is_settled(asynchronous: bool) -> None:  # noqa: FBT001
+    """Django throws an answer away, unread and unclosed, when its client leaves just as the view has returned."""
+    runs: list[str] = []
+
+    async def pieces() -> Any:
+        yield b"done"
+
+    async def view(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+        runs.append("ran")
+        return StreamingHttpResponse(pieces() if asynchronous else iter([b"done"]), status=201)
+
+    async def scenario() -> list[str]:
+        handler = ASGIHandler()
+        request = await _request(handler)
+        response = await handler.get_response_async(request)
+        del response
+        gc.collect()
+        for _ in range(50):  # turns of the loop, for whoever settles it
+            await asyncio.sleep(0)
+        await asyncio.to_thread(gc.collect)
+        return [event.kind.value for event in events]
+
+    with project(view) as events:
+        kinds = asyncio.run(scenario())
+    assert runs == ["ran"]
+    assert {"completed", "completed_without_answer"} & set(kinds), kinds
+
+
+async def _request(handler: ASGIHandler) -> HttpRequest:
+    import io  # noqa: PLC0415 - here alone
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/run/a",
+        "query_string": b"",
+        "headers": [(b"idempotency-key", b"k"), (b"host", b"testserver")],
+    }
+    request, refusal = handler.create_request(scope, io.BytesIO())
+    assert refusal is None
+    return request

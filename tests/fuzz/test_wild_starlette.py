@@ -1,0 +1,33 @@
+"""Anything that can be sent, to a Starlette application: once, or refused; never our failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from idem_starlette import IdempotencyMiddleware
+from tests.fuzz.wire import PROTECTIONS, Wild, check, over_asgi, wild_requests
+
+
+@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
+@settings(max_examples=60, deadline=None)
+@given(request=wild_requests())
+def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], request: Wild) -> None:
+    """Twice the same bytes: a run and its replay, or two refusals."""
+    runs: list[str] = []
+
+    async def view(request: Request) -> JSONResponse:
+        runs.append(request.url.path)
+        return JSONResponse({"run": len(runs)}, 201)
+
+    app = Starlette(routes=[Route("/run/{name}", view, methods=["POST"])])
+    app.add_middleware(IdempotencyMiddleware, store="memory://", **{"caller": "shared", **options})
+    check(partial(over_asgi, app), runs, request)
