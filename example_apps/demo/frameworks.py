@@ -23,6 +23,13 @@ def _uvicorn(app: str) -> tuple[str, ...]:
     return ("-m", "uvicorn", app, *arguments)
 
 
+def _gunicorn(app: str) -> tuple[str, ...]:
+    arguments = ("--bind", "127.0.0.1:{port}", "--threads", "32", "--graceful-timeout", "1", "--log-level", "warning")
+    return ("-m", "gunicorn", *arguments, app)
+
+
 FRAMEWORKS = {
     "starlette": Framework(("starlette", "uvicorn"), _uvicorn("example_apps.payments_starlette.app:app")),
+    "django": Framework(("django", "gunicorn"), _gunicorn("example_apps.payments_django.wsgi:application")),
+    "flask": Framework(("flask", "gunicorn"), _gunicorn("example_apps.payments_flask.app:create_app()")),
 }

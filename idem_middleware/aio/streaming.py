@@ -46,16 +46,12 @@ async def settle_capture(lease: AsyncLease, capture: Capture, *, from_view: bool
 
 async def _drain(pieces: AsyncIterator[bytes], capture: Capture, lease: AsyncLease) -> None:
     try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            while capture.keeps_body:
-                piece = await anext(pieces, None)
-                if piece is None:
-                    await settle_capture(lease, capture)
-                    return
+        async with asyncio.timeout(DRAIN_SECONDS) as limit:
+            while capture.keeps_body and (piece := await anext(pieces, None)) is not None:
                 capture.passing(piece)
-    except TimeoutError:
+    except Exception:  # noqa: BLE001 - there is nobody left to tell
+        if not limit.expired():
+            await lease.settle_exception()
+            return
         capture.give_up()
-    except Exception:
-        await lease.settle_exception()
-        return
     await settle_capture(lease, capture)

@@ -14,7 +14,7 @@ from idem_middleware.body import RequestBody
 from idem_middleware.messages import Request, Response
 from idem_middleware.stores.dynamodb.items import item_of
 
-KEY, TOKEN, API_KEY, BODY, COOKIE = "canaryKey", "canaryToken", "canaryApiKey", "canaryBody", "canaryCookie"  # noqa: S105
+KEY, TOKEN, API_KEY, BODY, COOKIE = "canaryKey", "canaryToken", "canaryApiKey", "canaryBody", "canaryCookie"
 SECRETS = (KEY, TOKEN, API_KEY, BODY, COOKIE)
 DOCUMENT = f'{{"detail": {{"orderId": "{KEY}", "card": "{BODY}"}}}}'.encode()
 ACCOUNTS: dict[str, str] = {}

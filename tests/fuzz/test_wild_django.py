@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.conf import settings as django_settings
@@ -20,14 +21,14 @@ from django.urls import re_path
 from hypothesis import given, settings
 
 from idem_middleware import Event
-from tests.fuzz.wire import PROTECTIONS, Send, Wild, check, over_asgi, over_wsgi, wild_requests
+from tests.fuzz.wire import EXAMPLES, PROTECTIONS, AsgiApp, Send, Wild, check, over_asgi, over_wsgi, wild_requests
 
 if not django_settings.configured:
     from tests.adapters.django import conftest as _configures_django  # noqa: F401 - one set of settings a process
 
 SENDERS: Mapping[str, Callable[[], Send]] = {
     "wsgi": lambda: partial(over_wsgi, WSGIHandler()),
-    "asgi": lambda: partial(over_asgi, ASGIHandler()),
+    "asgi": lambda: partial(over_asgi, cast("AsgiApp", ASGIHandler())),
 }
 ONE = Wild(b"/run/a", b"", (("Idempotency-Key", b"k"),), b"")
 
@@ -46,7 +47,7 @@ def project(view: Callable[..., Any], **options: Any) -> Iterator[list[Event]]:
 
 @pytest.mark.parametrize("mode", SENDERS)
 @pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(request=wild_requests())
 def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mode: str, request: Wild) -> None:
     """Twice the same bytes: a run and its replay, or two refusals."""
@@ -107,8 +108,6 @@ def test_a_streamed_answer_that_django_drops_is_settled(asynchronous: bool) -> N
 
 
 async def _request(handler: ASGIHandler) -> HttpRequest:
-    import io  # noqa: PLC0415 - here alone
-
     scope = {
         "type": "http",
         "method": "POST",
@@ -117,5 +116,6 @@ async def _request(handler: ASGIHandler) -> HttpRequest:
         "headers": [(b"idempotency-key", b"k"), (b"host", b"testserver")],
     }
     request, refusal = handler.create_request(scope, io.BytesIO())
+    assert request is not None
     assert refusal is None
     return request

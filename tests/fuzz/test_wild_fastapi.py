@@ -13,14 +13,14 @@ from hypothesis import given, settings
 
 from idem_starlette import IdempotencyMiddleware
 from idem_starlette.fastapi import Idempotency
-from tests.fuzz.wire import PROTECTIONS, Wild, check, over_asgi, wild_requests
+from tests.fuzz.wire import EXAMPLES, PROTECTIONS, Wild, check, over_asgi, wild_requests
 
-SHARED = {"store": "memory://", "caller": "shared"}
+SHARED: dict[str, Any] = {"store": "memory://", "caller": "shared"}
 
 
 @pytest.mark.parametrize("by_route", [False, True], ids=["middleware", "route-class"])
 @pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(request=wild_requests())
 def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], by_route: bool, request: Wild) -> None:  # noqa: FBT001
     """Twice the same bytes: a run and its replay, or two refusals."""

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 
 from idem_flask import Idempotency
 from idem_middleware.wsgi import IdempotencyMiddleware
-from tests.fuzz.wire import PROTECTIONS, Wild, check, over_wsgi, wild_requests
+from tests.fuzz.wire import EXAMPLES, PROTECTIONS, Wild, check, over_wsgi, wild_requests
 
 
 @pytest.mark.parametrize("by_extension", [False, True], ids=["middleware", "extension"])
 @pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(request=wild_requests())
 def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], by_extension: bool, request: Wild) -> None:  # noqa: FBT001
     """Twice the same bytes: a run and its replay, or two refusals."""

@@ -14,18 +14,18 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from idem_starlette import IdempotencyMiddleware
-from tests.fuzz.wire import PROTECTIONS, Wild, check, over_asgi, wild_requests
+from tests.fuzz.wire import EXAMPLES, PROTECTIONS, Wild, check, over_asgi, wild_requests
 
 
 @pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(request=wild_requests())
 def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], request: Wild) -> None:
     """Twice the same bytes: a run and its replay, or two refusals."""
     runs: list[str] = []
 
     async def view(request: Request) -> JSONResponse:
-        runs.append(request.url.path)
+        runs.append(request.path_params["name"])
         return JSONResponse({"run": len(runs)}, 201)
 
     app = Starlette(routes=[Route("/run/{name}", view, methods=["POST"])])

@@ -16,7 +16,8 @@ VALUES: tuple[Any, ...] = (
     [], {}, set(), (), ["x"], [[]], [None], [1], [b"x"], {"a": 1}, object(), lambda: 0, lambda request: None, int,
     re.compile("a"), re.compile(b"a"), [re.compile("a")], [re.compile(b"a")], "(", "a" * 10_000, "\xe9", "\ud800",
     ["/\ud800"], range(3), "post", ["POST"], ["get"], ["POST\n"], "60", 3 + 4j, memoryview(b"a"),
-    "https://docs.example", "https://docs.example/\n", "a\nb", ["a\n"], ["/a"], "uuid", "shared", "fingerprint", "refuse",
+    "https://docs.example", "https://docs.example/\n", "a\nb", ["a\n"], ["/a"], "uuid", "shared", "fingerprint",
+    "refuse",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,25 @@ from wsgiref.util import setup_testing_defaults
 
 from hypothesis import strategies as st
 
-__all__ = ["Answer", "AsgiApp", "Send", "WsgiApp", "Wild", "check", "over_asgi", "over_wsgi", "wild_requests"]
+__all__ = [
+    "EXAMPLES",
+    "PROTECTIONS",
+    "Answer",
+    "AsgiApp",
+    "Send",
+    "Wild",
+    "WsgiApp",
+    "check",
+    "over_asgi",
+    "over_wsgi",
+    "wild_requests",
+]
 
 AsgiApp = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 WsgiApp = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+EXAMPLES = int(os.environ.get("IDEM_FUZZ_EXAMPLES", "12"))
+"""How many requests each test makes up; a hundred times as many find more."""
 
 PATIENCE_SECONDS = 20
 PROTECTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -229,7 +245,17 @@ bodies = (
 )
 
 _PATHS = st.sampled_from(
-    (b"/run/a", b"/run/%FF%FE", b"/run/%00", b"/run/%C0%80", b"/run/%", b"/run/%zz", b"/run/a;b=c", b"/run/a%2Fb", b"//")
+    (
+        b"/run/a",
+        b"/run/%FF%FE",
+        b"/run/%00",
+        b"/run/%C0%80",
+        b"/run/%",
+        b"/run/%zz",
+        b"/run/a;b=c",
+        b"/run/a%2Fb",
+        b"//",
+    )
 ) | st.from_regex(rb"/run/([!$-.0->@-~]|%[0-9A-F]{2}){1,10}", fullmatch=True)
 _QUERIES = st.sampled_from((b"", b"&&", b"=", b"a=%", b"%ff=%fe", b"a=1&a=2", b"a=1;b=2", b"\xff")) | _LINE
 

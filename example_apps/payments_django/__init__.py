@@ -1,0 +1,1 @@
+"""A payments API on Django."""

@@ -1,0 +1,36 @@
+"""Anything that can be sent, to Django REST framework, claimed behind its own checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tests.fuzz.test_wild_django import SENDERS, project
+from tests.fuzz.wire import EXAMPLES, PROTECTIONS, Wild, check, wild_requests
+
+
+@pytest.mark.parametrize("mixed_in", [False, True], ids=["middleware", "mixin"])
+@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(request=wild_requests())
+def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mixed_in: bool, request: Wild) -> None:  # noqa: FBT001
+    """Twice the same bytes: a run and its replay, or two refusals."""
+    from idem_django.rest_framework import IdempotentMixin  # noqa: PLC0415 - Django must be set up before
+
+    runs: list[str] = []
+
+    def post(view: object, request: Request) -> Response:
+        runs.append(request.path)
+        return Response({"run": len(runs)}, 201)
+
+    settings_of_view = {"authentication_classes": (), "permission_classes": (), "post": post}
+    bases: tuple[type, ...] = (IdempotentMixin, APIView) if mixed_in else (APIView,)
+    view = type("Orders", bases, settings_of_view)
+    with project(view.as_view(), **options):  # type: ignore[attr-defined]  # as every API view
+        check(SENDERS["wsgi"](), runs, request)
