@@ -30,7 +30,6 @@ from idem_middleware.stores.base import AsyncStore, Store
 from idem_middleware.stores.dynamodb.items import item_of
 from idem_middleware.stores.dynamodb.lean.wire import encode
 from idem_middleware.stores.dynamodb.requests import create_request, swap_request
-from idem_middleware.stores.threaded import ThreadedStore
 
 BASE = "boto3, by hand"
 BODY = json.dumps({"amount": 1200, "currency": "EUR", "reference": "order-4711", "note": "x" * 120}).encode()
@@ -159,7 +158,7 @@ def new_requests(url: str, runner: asyncio.Runner) -> Variants:
     """All that is compared for a request that was never seen."""
     boto3_store = DynamoDBStore("keys", endpoint=url)
     lean_store = DynamoDBStore("keys", endpoint=url, transport="lean")
-    native, threads = lean_store.to_async(), ThreadedStore(boto3_store, max_workers=64)
+    native = lean_store.to_async()
     options = Options(caller="shared")
     first = claim(boto3_store.clock.now())
     last = completed(first, ANSWER.body)
@@ -180,7 +179,6 @@ def new_requests(url: str, runner: asyncio.Runner) -> Variants:
             f"boto3 in threads, everything, {width} in flight": partial(
                 loop, by_engine_async(AsyncEngine(boto3_store, options))
             ),
-            f"boto3 in threads, store, {width} in flight": partial(loop, by_store_async(threads, first, last)),
             f"native lean, by hand, {width} in flight": partial(loop, by_hand_async(native_send, first, last)),
             f"native lean, store, {width} in flight": partial(loop, by_store_async(native, first, last)),
             f"native lean, everything, {width} in flight": partial(
@@ -245,8 +243,8 @@ def report(requests: int, rounds: int, delay_ms: float) -> Iterator[str]:
 def main() -> None:
     """Print a report, and keep it if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=256, help="per variant and round")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--requests", type=int, default=64, help="per variant and round")
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--delay-ms", type=float, default=0.0, help="how long the stub takes for an answer")
     parser.add_argument("--save", action="store_true", help="into benchmarks/results, under today's date")
     arguments = parser.parse_args()

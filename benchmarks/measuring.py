@@ -35,7 +35,7 @@ def interleaved(variants: Mapping[str, Callable[[int], object]], requests: int, 
     """
     costs: dict[str, list[Cost]] = {name: [] for name in variants}
     for run in variants.values():
-        run(max(64, requests // 10))
+        run(max(64, requests))
     names = list(variants)
     for number in range(rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
@@ -48,16 +48,30 @@ def interleaved(variants: Mapping[str, Callable[[int], object]], requests: int, 
 
 
 def table(costs: Mapping[str, list[Cost]], base: str) -> list[str]:
-    """Lines of Markdown: medians, and the ratio to `base` of the same round with its quartiles."""
-    lines = ["| variant | CPU µs | ratio to base (median) | quartiles | wall µs |", "|---|---:|---:|---:|---:|"]
+    """Lines of Markdown: medians, the ratio to `base` of the same round with its quartiles, and of the quiet rounds.
+
+    The quiet ratio is that of the first quartiles: on a machine with other work the most trustworthy.
+    """
+    lines = [
+        "| variant | CPU µs | ratio to base | quartiles | quiet ratio | wall µs |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    quiet_base = _first_quartile(costs[base])
     for name, own in costs.items():
         ratios = [cost.cpu_us / other.cpu_us for cost, other in zip(own, costs[base], strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4)
         cpu_us = statistics.median(cost.cpu_us for cost in own)
         wall_us = statistics.median(cost.wall_us for cost in own)
         shown = f"**{name}**" if name == base else name
-        lines.append(f"| {shown} | {cpu_us:.0f} | {middle:.2f} | {low:.2f} to {high:.2f} | {wall_us:.0f} |")
+        quiet = _first_quartile(own) / quiet_base
+        lines.append(
+            f"| {shown} | {cpu_us:.0f} | {middle:.2f} | {low:.2f} to {high:.2f} | {quiet:.2f} | {wall_us:.0f} |"
+        )
     return lines
+
+
+def _first_quartile(costs: list[Cost]) -> float:
+    return statistics.quantiles([cost.cpu_us for cost in costs], n=4)[0]
 
 
 @contextmanager

@@ -61,9 +61,9 @@ class Claim:
         self._recording_late = False
         clock = runtime.store.clock
         self._renew_until = clock.monotonic() + attempt.options.max_execution_seconds
-        # The lease began when the claim was sent, not when its reply came.
-        passed_seconds = clock.now() + attempt.options.lease_seconds - record.expires_at
-        first = min(self._interval, max(0.0, self._interval - passed_seconds))
+        first = self._until_renewal()
+        if not runtime.upkeep_store_is_open:
+            first /= 2  # to open it, which must not be on the first renewal's time
         self._renewal = runtime.upkeep.schedule(first, _weakly(self), urgent=True)
 
     def tell(self, kind: EventKind, **fields: object) -> None:
@@ -117,8 +117,15 @@ class Claim:
     def _interval(self) -> float:
         return self.attempt.options.lease_seconds / 3
 
+    def _until_renewal(self) -> float:
+        """Seconds until a third of the lease has passed, which began when it was sent, not when its reply came."""
+        passed = self.runtime.store.clock.now() + self.attempt.options.lease_seconds - self.record.expires_at
+        return min(self._interval, max(0.0, self._interval - passed))
+
     def renew(self) -> float | None:
         """Begin the lease again; gives the seconds until the next time, None when it is over."""
+        if self.runtime.open_upkeep_store() and not self.settled and (left := self._until_renewal()) > 0:
+            return left
         with self.lock.held_if_free() as free:
             if self.settled:
                 return None
@@ -146,7 +153,7 @@ class Claim:
                 return min(1.0, self._interval / 3)
             if isinstance(step, Execute):
                 self.tell(EventKind.RENEWED)
-                return self._interval
+                return self._until_renewal()
             self._lose()
             return None
 

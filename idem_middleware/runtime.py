@@ -6,9 +6,11 @@ import random
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from idem_middleware.decisions import Attempt
+from idem_middleware.errors import StoreUnavailable
 from idem_middleware.events import Event, EventKind, LoggingObserver, Observer, emit
 from idem_middleware.identity import Identity
 from idem_middleware.keys import short_digest
@@ -49,6 +51,7 @@ class Runtime:
         self._log = log or LoggingObserver()
         self._twin: Store | None = None
         self._twin_lock = threading.Lock()
+        self._twin_opened = False
         reset_in_children(self)
         subscribe = getattr(store, "subscribe", None)
         if subscribe is not None:
@@ -67,9 +70,26 @@ class Runtime:
                 self._twin = self.store.twin()
             return self._twin
 
+    @property
+    def upkeep_store_is_open(self) -> bool:
+        """Whether `open_upkeep_store` has been called in this process."""
+        return self._twin_opened
+
+    def open_upkeep_store(self) -> bool:
+        """Open it before it is needed in a hurry; False if that was done already in this process."""
+        if self._twin_opened:
+            return False
+        self._twin_opened = True
+        open_ = getattr(self.upkeep_store, "open", None)
+        if open_ is not None:
+            with suppress(StoreUnavailable):  # whoever needs it will be told
+                open_()
+        return True
+
     def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
         """The parent may have been opening the twin."""
         self._twin_lock = threading.Lock()
+        self._twin_opened = False
 
     def attempt(self, identity: Identity) -> Attempt:
         """A fresh try, with an owner token of its own even within one process."""

@@ -45,8 +45,9 @@ async def settle_capture(lease: AsyncLease, capture: Capture, *, from_view: bool
 
 
 async def _drain(pieces: AsyncIterator[bytes], capture: Capture, lease: AsyncLease) -> None:
+    limit = asyncio.timeout(DRAIN_SECONDS)
     try:
-        async with asyncio.timeout(DRAIN_SECONDS) as limit:
+        async with limit:
             while capture.keeps_body and (piece := await anext(pieces, None)) is not None:
                 capture.passing(piece)
     except Exception:  # noqa: BLE001 - there is nobody left to tell

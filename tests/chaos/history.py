@@ -100,6 +100,7 @@ class Told:
     event: str
     digest: str | None = None
     reason: str | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

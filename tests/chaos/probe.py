@@ -69,6 +69,7 @@ class Watching(logging.Handler):
                 event=event or "internal_error",
                 digest=getattr(record, "idempotency_key_digest", None),
                 reason=reason,
+                code=getattr(record, "dynamo_error_code", None),
             )
         )
 

@@ -50,6 +50,7 @@ PK = record_pk("", None, KEY)
 START = 2.0**30
 """When everything begins. From here on a double of seconds is exact to a quarter of a microsecond."""
 
+_CREATED = 201
 _GIVE_UP = 1e9
 _RESCUE_TRIES = 30
 _RETRIED = frozenset({"in-progress", "retry-later", "store-unavailable"})
@@ -227,9 +228,10 @@ class _Visit:
         how = self.process.wait(Work(owner))
         assert isinstance(how, str)
         self.process.tell(Ended(owner, how))
+        text = f"{self.client.asks} of {self.client.caller} by {owner}"
         match how:
             case "fails":
-                return Response(503, (), b"failed")
+                return Response(503, (), f"{text} failed".encode())
             case "raises":
                 raise _HandlerError
             case "moved":
@@ -237,8 +239,7 @@ class _Visit:
             case "cut":
                 raise Interrupt
             case _:
-                text = f"{self.client.asks} of {self.client.caller} by {owner}"
-                return Response(201, (("content-type", "text/plain"),), text.encode())
+                return Response(_CREATED, (("content-type", "text/plain"),), text.encode())
 
     def answered(self, owner: str, response: Response | None) -> bool:
         """Tell what the client got; says whether it asks again."""
@@ -254,7 +255,7 @@ class _Visit:
             text = json.loads(response.body)["type"].rpartition(":")[2]
             return "problem", text, text not in _RETRIED
         kind = "replay" if response.header(self.options.replay_header) else "own"
-        return kind, response.body.decode(), response.status == 201
+        return kind, response.body.decode(), kind == "replay" or response.status == _CREATED
 
     def pause_seconds(self, response: Response | None) -> float:
         """How long a client waits that was told to come again."""

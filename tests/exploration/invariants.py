@@ -253,7 +253,8 @@ def versions_grow(world: World, history: History, event: Event) -> Iterator[str]
     deed = history.deed(new.owner)
     if new.status == FAILED and deed not in ("claimed", "failed"):
         yield f"{new.owner} gave the key back although its handler {deed or 'has claimed nothing'}"
-    if new.status == COMPLETED and deed != "answered" and new.answer != "outcome-unknown":
+    kept = deed == "answered" or (deed == "failed" and world.settings.get("on_error") == "store")
+    if new.status == COMPLETED and not kept and new.answer != "outcome-unknown":
         yield f"{new.owner} recorded an answer although its handler {deed or 'never ran'}"
 
 
@@ -314,7 +315,9 @@ def true_refusals(world: World, history: History, event: Event) -> Iterator[str]
 def abandoned(world: World, history: History, standing: Standing) -> Iterator[str]:
     """At the very end: no claim is left of an attempt whose process lives and whose work has ended, or never began."""
     deed = history.deed(standing.owner)
-    over = ["answered", "failed"] if "late" in world.fault_kinds and world.faults else ["answered", "failed", "claimed"]
+    over = ["answered", "failed"]
+    if not (world.delays or world.stalls or (world.faults and "late" in world.fault_kinds)):
+        over.append("claimed")  # else undoing it may have been given up, with good reason
     if standing.status == PENDING and standing.owner not in history.dead and deed in over:
         yield f"the claim of {standing.owner} is left although its process lives and its handler {_DEEDS[deed]}"
 

@@ -167,6 +167,17 @@ class DynamoDBStore:
         twin._use(self._transport.sibling(_TWIN_POOL_CONNECTIONS))
         return twin
 
+    def open(self) -> None:
+        """Make what the first call would have to make: of boto3's client that takes tens of milliseconds.
+
+        Raises:
+            StoreUnavailable: it can't be made.
+
+        """
+        make = getattr(self._transport, "get", None)
+        if make is not None:
+            make()
+
     def to_async(self) -> AsyncStore:
         """As `Store.to_async`: natively over the lean transport if aiohttp is installed, else in threads.
 
