@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.dynamodb_local import DynamoDBLocal, DynamoDBLocalMissingError, locate
 
@@ -22,6 +23,11 @@ _NEEDED_BY_NAME = {
 
 # Set on CI: what a developer without Java may skip must not be skipped there in silence.
 REQUIRE_VARIABLE = "IDEM_REQUIRE_DYNAMODB_LOCAL"
+
+
+# A property holds or not; how long an example takes on a busy machine says nothing.
+settings.register_profile("no deadlines", deadline=None)
+settings.load_profile("no deadlines")
 
 
 def pytest_configure(config: pytest.Config) -> None:

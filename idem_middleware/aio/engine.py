@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, assert_never
 
@@ -25,6 +26,8 @@ from idem_middleware.stores.base import Store
 __all__ = ["AsyncEngine"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger("idem_middleware")
 
 
 class AsyncEngine(BaseEngine):
@@ -49,6 +52,7 @@ class AsyncEngine(BaseEngine):
             try:
                 answer = await answer
             except Exception as error:
+                logger.exception("the caller function raised")
                 raise CallerUnknown from error
         return caller_name(admitted.options, answer)
 

@@ -28,7 +28,7 @@ from django.urls import NoReverseMatch, Resolver404, URLPattern, URLResolver, ge
 from django.utils.module_loading import import_string
 
 from idem_django.conf import SETTING, Configuration, options_from, store_from, written_setting
-from idem_django.marks import View, mark_of
+from idem_django.marks import View, handler_mark, mark_of
 from idem_django.middleware import IdempotencyMiddleware
 from idem_middleware.blocking.engine import Engine
 from idem_middleware.errors import ConfigurationError
@@ -191,13 +191,23 @@ def _early(routes: Iterable[tuple[str, View]], configured: Configuration) -> Ite
         cls = getattr(view, "cls", None)
         guards = [each.__name__ for each in getattr(cls, "permission_classes", ()) if _name(each) != "AllowAny"]
         covered = configured.engine.options.covers("POST", "/" + where)
-        if guards and covered and any(mark_of(view, method) is None for method in _handled(view)):
+        if guards and any(_claims_early(view, method, covered=covered) for method in _handled(view)):
             yield checks.Warning(
                 f"The API view at {where} is claimed before its permissions ({', '.join(guards)}) are asked: whoever "
                 "sends the same key and credentials gets the stored answer without them.",
                 hint="Add idem_django.rest_framework.IdempotentMixin to its class, or decorate it with @idempotent.",
                 id="idem_django.W010",
             )
+
+
+def _claims_early(view: Any, method: str, *, covered: bool) -> bool:
+    mark = mark_of(view, method)
+    if mark is None:
+        return covered
+    late = mark is handler_mark(view, view.cls, method) or any(
+        base.__name__ == "ClaimingDispatch" for base in view.cls.__mro__
+    )
+    return not mark.exempt and not late
 
 
 def _handled(view: Any) -> list[str]:

@@ -83,6 +83,12 @@ def _claiming(view: View, mark: Mark, attribute: str = ATTRIBUTE) -> View:
         if made is not None:
             setattr(made, attribute, mark)
             return made
+        if attribute == ATTRIBUTE:  # among routes given as a whole, a system check tells it
+            problem = (
+                f"{view.__qualname__} is an API view that other decorators are wrapped around, so a replay would come "
+                "before its permissions: put this one directly on as_view(), on the class or on its method"
+            )
+            raise ConfigurationError([problem])
     wrapper = _wrapped_async(view, mark) if iscoroutinefunction(view) else _wrapped(view, mark)
     setattr(wrapper, attribute, mark)
     return wrapper

@@ -10,7 +10,17 @@ from typing import Any
 
 from idem_middleware.options import Options
 
-__all__ = ["ATTRIBUTE", "DEFAULT_ATTRIBUTE", "EXEMPT", "PLAIN", "Mark", "View", "checked_mark", "mark_of"]
+__all__ = [
+    "ATTRIBUTE",
+    "DEFAULT_ATTRIBUTE",
+    "EXEMPT",
+    "PLAIN",
+    "Mark",
+    "View",
+    "checked_mark",
+    "handler_mark",
+    "mark_of",
+]
 
 View = Callable[..., Any]
 
@@ -65,9 +75,14 @@ def _own_mark(view: View, method: str) -> Mark | None:
     on_view = _mark_on(view)
     if on_view is not None and on_view is not on_class:
         return on_view
+    return handler_mark(view, cls, method) or on_class
+
+
+def handler_mark(view: View, cls: type, method: str) -> Mark | None:
+    """The mark on the method or action of this class that handles a request of the view."""
     name = (getattr(view, "actions", None) or {}).get(method.lower(), method.lower())
     handler = getattr(cls, name, None)
-    return _mark_on(handler) or _hidden_mark(handler, _DEPTH) or on_class
+    return _mark_on(handler) or _hidden_mark(handler, _DEPTH)
 
 
 def _mark_on(target: object, attribute: str = ATTRIBUTE) -> Mark | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tests.exploration.clients import driven
 from tests.exploration.search import Broken, Explorer, Report, TooManyError
 from tests.exploration.trace import shortest, told
-from tests.exploration.worlds import LARGE, SMALL, Client, World
+from tests.exploration.worlds import LARGE, ROAMED, SMALL, Client, World
 
 _NAMES = "ABCDEFGH"
 
@@ -20,7 +20,7 @@ _NAMES = "ABCDEFGH"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Give 0 if every promise held, 1 if one was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.exploration", description=__doc__)
-    parser.add_argument("--world", action="append", help="a world by its name; all of them: small, large")
+    parser.add_argument("--world", action="append", help="a world by its name; all of them: small, large, roamed")
     parser.add_argument("--list", action="store_true", help="show the worlds that have names")
     parser.add_argument("--clients", type=int, default=2, help="how many, all alike")
     parser.add_argument("--asynchronous", action="store_true", help="the clients use the asynchronous driver")
@@ -37,11 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--most-states", type=int)
     parsed = parser.parse_args(arguments)
-    named = {world.name: world for world in (*SMALL, *LARGE)}
+    named = {world.name: world for world in (*SMALL, *LARGE, *ROAMED)}
     if parsed.list:
         _print("\n".join(named))
         return 0
-    groups = {"small": SMALL, "large": LARGE}
+    groups = {"small": SMALL, "large": LARGE, "roamed": ROAMED}
     worlds = [world for name in parsed.world or () for world in groups.get(name) or (named[name],)] or [_world(parsed)]
     return max([_explore(world, parsed) for world in worlds])
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -302,7 +302,8 @@ async def _visiting(visit: _Visit) -> None:
         response = await _try_async(visit, engine, owner)
         if not visit.answered(owner, response):
             return
-        await asyncio.sleep(visit.pause_seconds(response))
+        with suppress(asyncio.CancelledError):  # it is the client who waits here, not the server
+            await asyncio.sleep(visit.pause_seconds(response))
 
 
 async def _try_async(visit: _Visit, engine: AsyncEngine, owner: str) -> Response | None:

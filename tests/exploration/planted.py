@@ -29,19 +29,20 @@ __all__ = ["PLANTED", "Bug"]
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One bug: what it is, how it is planted, in which worlds it shows (the first that shows it is enough)."""
+    """One bug: what it is, how it is planted, in which world it shows, and which promise it breaks there."""
 
     name: str
     plant: Callable[[], AbstractContextManager[object]]
-    worlds: tuple[str, ...]
+    world: str
+    promise: str
 
 
 PLANTED: list[Bug] = []
 
 
-def _bug(name: str, *worlds: str) -> Callable[[Callable[[], Iterator[None]]], None]:
+def _bug(name: str, world: str, promise: str) -> Callable[[Callable[[], Iterator[None]]], None]:
     def add(plant: Callable[[], Iterator[None]]) -> None:
-        PLANTED.append(Bug(name, contextmanager(plant), worlds))
+        PLANTED.append(Bug(name, contextmanager(plant), world, promise))
 
     return add
 
@@ -74,7 +75,7 @@ def _deciding(instead: Callable[[Attempt, Record, float], Step | None]) -> Itera
         yield
 
 
-@_bug("a resent create takes the record that it meets for its own", "two, a call fails")
+@_bug("a resent create takes the record that it meets for its own", "two, a call fails", "one answer")
 def _() -> Iterator[None]:
     def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
         same = attempt.tried is not None and (found.version, found.status) == (attempt.tried.version, "PENDING")
@@ -84,7 +85,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("an own claim at another version is not adopted", "two, a call fails")
+@_bug("an own claim at another version is not adopted", "two, a call fails", "no dead end")
 def _() -> Iterator[None]:
     decide = decisions.decide
 
@@ -96,7 +97,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("the end of a lease is compared in milliseconds", "two")
+@_bug("the end of a lease is compared in milliseconds", "two", "one owner")
 def _() -> Iterator[None]:
     def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
         if found.status is Status.PENDING and found.owner != attempt.owner:
@@ -107,7 +108,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a lease is taken over at its end, without the margin", "two, clocks within the margin")
+@_bug("a lease is taken over at its end, without the margin", "two, clocks within the margin", "one owner")
 def _() -> Iterator[None]:
     with _deciding(
         lambda attempt, found, now: (
@@ -119,7 +120,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("whoever finds a lease over runs without taking it over", "two, two crash")
+@_bug("whoever finds a lease over runs without taking it over", "two, two crash", "one answer")
 def _() -> Iterator[None]:
     def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
         over = found.status is Status.PENDING and now >= found.expires_at + attempt.margin_seconds
@@ -130,7 +131,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("an abandoned attempt is run again although that is refused", "two, two crash, all refused")
+@_bug("an abandoned attempt is run again although that is refused", "two, two crash, all refused", "bounded runs")
 def _() -> Iterator[None]:
     def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
         options = replace(attempt.options, on_abandoned="retry")
@@ -142,7 +143,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("an abandoned attempt is given up while it may still run", "two, two crash, all refused")
+@_bug("an abandoned attempt is given up while it may still run", "two, two crash, all refused", "true refusals")
 def _() -> Iterator[None]:
     def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
         if found.status is Status.PENDING and found.owner != attempt.owner and now > found.created_at:
@@ -153,7 +154,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("another caller's answer is replayed", "two who ask for different things")
+@_bug("another caller's answer is replayed", "two who ask for different things", "one answer")
 def _() -> Iterator[None]:
     with _deciding(
         lambda attempt, found, now: decisions._completed(attempt, found, now) if found.status == "COMPLETED" else None
@@ -161,7 +162,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("what another asks is not compared while it runs", "two who ask for different things")
+@_bug("what another asks is not compared while it runs", "two who ask for different things", "true refusals")
 def _() -> Iterator[None]:
     with _deciding(
         lambda attempt, found, now: (
@@ -173,7 +174,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("the fingerprint is not compared after a wait", "a waiter, and one who asks for something else")
+@_bug("the fingerprint is not compared after a wait", "a waiter, and one who asks for something else", "one answer")
 def _() -> Iterator[None]:
     decide = Acquisition._decide
 
@@ -186,7 +187,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("an answer is replayed after its retention", "two, a short retention")
+@_bug("an answer is replayed after its retention", "two, a short retention", "one answer")
 def _() -> Iterator[None]:
     def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
         return decisions._completed(attempt, found, found.created_at) if found.status is Status.COMPLETED else None
@@ -195,7 +196,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a completed key is free again after lease time", "two")
+@_bug("a completed key is free again after lease time", "two", "one owner")
 def _() -> Iterator[None]:
     def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
         if found.status is Status.COMPLETED and now >= found.created_at + attempt.options.lease_seconds:
@@ -209,7 +210,7 @@ def _() -> Iterator[None]:
 # --- what is written ---
 
 
-@_bug("the retention is counted from the claim", "two, a short retention")
+@_bug("the retention is counted from the claim", "two, a short retention", "honest leases")
 def _() -> Iterator[None]:
     completed = transitions.completed
 
@@ -220,7 +221,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a renewal keeps the version", "two, left behind")
+@_bug("a renewal keeps the version", "two, left behind", "versions only grow")
 def _() -> Iterator[None]:
     renewed = transitions.renewed
 
@@ -231,7 +232,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a lease is written in milliseconds", "two")
+@_bug("a lease is written in milliseconds", "two", "honest leases")
 def _() -> Iterator[None]:
     claim = Attempt.claim
 
@@ -244,7 +245,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a failed attempt binds its key for a day", "two, handlers fail")
+@_bug("a failed attempt binds its key for a day", "two, handlers fail", "honest leases")
 def _() -> Iterator[None]:
     failed = transitions.failed
 
@@ -255,7 +256,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("an exception counts as a failure although it is refused", "two, handlers fail, all refused")
+@_bug("an exception counts as a failure although it is refused", "two, handlers fail, all refused", "bounded runs")
 def _() -> Iterator[None]:
     with patch.object(Lease, "_plan_exception", lambda self: plan_failure(self._options)):
         yield
@@ -277,7 +278,7 @@ def _swapping(change: Callable[[Record, dict[str, Any]], None]) -> Iterator[None
         yield
 
 
-@_bug("completing has no condition", "two, left behind")
+@_bug("completing has no condition", "two, left behind", "one owner")
 def _() -> Iterator[None]:
     def change(new: Record, request: dict[str, Any]) -> None:
         if new.status is Status.COMPLETED:
@@ -287,7 +288,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("taking over does not ask for the version", "two, left behind")
+@_bug("taking over does not ask for the version", "two, left behind", "one owner")
 def _() -> Iterator[None]:
     def change(new: Record, request: dict[str, Any]) -> None:
         request["ConditionExpression"] = request["ConditionExpression"].replace("#version = :old_version AND ", "")
@@ -296,7 +297,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a claim is put over whatever stands there", "two")
+@_bug("a claim is put over whatever stands there", "two", "one owner")
 def _() -> Iterator[None]:
     create_request = requests.create_request
 
@@ -307,7 +308,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a failed create is taken for one that found nothing", "two")
+@_bug("a failed create is taken for one that found nothing", "two", "true refusals")
 def _() -> Iterator[None]:
     with _everywhere(items.record_of, lambda item, pk: replace(_FREE, pk=pk)):
         yield
@@ -330,7 +331,7 @@ _FREE = Record(
 # --- leases ---
 
 
-@_bug("who lost its lease writes over what it finds", "two, left behind")
+@_bug("who lost its lease writes over what it finds", "two, left behind", "one owner")
 def _() -> Iterator[None]:
     swap = claims.swap
 
@@ -347,7 +348,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a loser releases the key", "two, left behind")
+@_bug("a loser releases the key", "two, left behind", "versions only grow")
 def _() -> Iterator[None]:
     lost = Claim.lost
 
@@ -363,13 +364,13 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("who lost its lease shows its own answer", "two, left behind")
+@_bug("who lost its lease shows its own answer", "two, left behind", "one answer")
 def _() -> Iterator[None]:
     with patch.object(Lease, "_superseded", lambda *_: Superseded()):
         yield
 
 
-@_bug("an answer is shown before it is recorded", "two")
+@_bug("an answer is shown before it is recorded", "two", "recorded before visible")
 def _() -> Iterator[None]:
     def planted(self: Lease, plan: Plan) -> Settled:
         self._claim.decide()
@@ -387,7 +388,7 @@ def _late(claim: Claim, plan: Plan) -> None:
         claim.lost(plan)
 
 
-@_bug("what can't be recorded is given back", "two, a call fails")
+@_bug("what can't be recorded is given back", "two, a call fails", "versions only grow")
 def _() -> Iterator[None]:
     def planted(self: Claim, plan: Plan, error: StoreUnavailable) -> None:
         claims.undo_later(self.runtime, self.attempt, self.record)
@@ -396,13 +397,13 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("what can't be recorded is forgotten", "two, a call fails")
+@_bug("what can't be recorded is forgotten", "two, a call fails", "no dead end")
 def _() -> Iterator[None]:
     with patch.object(Claim, "_record_later", lambda self, plan, error: self.end()):
         yield
 
 
-@_bug("a claim whose fate is unknown is run", "two, a call fails")
+@_bug("a claim whose fate is unknown is run", "two, a call fails", "one answer")
 def _() -> Iterator[None]:
     write = Acquisition._write
 
@@ -416,7 +417,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("undoing frees whatever stands there", "two, a call fails")
+@_bug("undoing frees whatever stands there", "two, a call fails", "versions only grow")
 def _() -> Iterator[None]:
     undo_later = claims.undo_later
 
@@ -436,43 +437,43 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("a claim by a wrong clock is not rewritten", "two, a wrong clock that the store corrects")
+@_bug("a claim by a wrong clock is not rewritten", "two, a wrong clock that the store corrects", "one answer")
 def _() -> Iterator[None]:
     with _everywhere(outcomes.well_timed, lambda attempt, step, clock, offset_before: step):
         yield
 
 
-@_bug("a claim that was so slow that its lease is over is run", "two, left behind")
+@_bug("a claim that was so slow that its lease is over is run", "two, left behind", "one answer")
 def _() -> Iterator[None]:
     with _everywhere(outcomes.well_timed, lambda attempt, step, clock, offset_before: step):
         yield
 
 
-@_bug("the lock of a lease is never passed on", "two, left behind")
+@_bug("the lock of a lease is never passed on", "two, left behind", "no dead end")
 def _() -> Iterator[None]:
     with patch.object(OperationLock, "_pass_on", lambda self: None):
         yield
 
 
-@_bug("a failure is not recorded", "two, handlers fail")
+@_bug("a failure is not recorded", "two, handlers fail", "no dead end")
 def _() -> Iterator[None]:
     with patch.object(Lease, "settle_exception", lambda self: Recorded()):
         yield
 
 
-@_bug("leases are not renewed", "two, a long work")
+@_bug("leases are not renewed", "two, a long work", "kept leases")
 def _() -> Iterator[None]:
     with patch.object(Claim, "renew", lambda self: None):
         yield
 
 
-@_bug("a waiter does not wait", "a waiter")
+@_bug("a waiter does not wait", "a waiter", "true refusals")
 def _() -> Iterator[None]:
     with patch.object(waiting.Ticket, "take", lambda self: self.seen or GONE):
         yield
 
 
-@_bug("a waiter gives up at the first look", "a waiter")
+@_bug("a waiter gives up at the first look", "a waiter", "true refusals")
 def _() -> Iterator[None]:
     wait = Acquisition._wait
 
@@ -484,7 +485,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("the asynchronous driver completes without a condition", "two asynchronous, left behind")
+@_bug("the asynchronous driver completes without a condition", "two asynchronous, left behind", "one owner")
 def _() -> Iterator[None]:
     def change(new: Record, request: dict[str, Any]) -> None:
         if new.status is Status.COMPLETED:
@@ -494,7 +495,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@_bug("an asynchronous loser shows its own answer", "two asynchronous, left behind")
+@_bug("an asynchronous loser shows its own answer", "two asynchronous, left behind", "one answer")
 def _() -> Iterator[None]:
     async def planted(self: AsyncLease, step: Step) -> Superseded:
         return Superseded()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["LARGE", "SMALL", "Client", "World"]
+__all__ = ["LARGE", "ROAMED", "SMALL", "Client", "World"]
 
 LEASE, MARGIN = 9.0, 1.0
 _LONGEST_RETRY_AFTER = 5.0
@@ -173,5 +173,40 @@ SMALL: tuple[World, ...] = tuple(
 )
 """What the tests go through."""
 
-LARGE: tuple[World, ...] = ()
+_EVERYTHING = World(
+    name="three, everything goes wrong",
+    clients=_THREE,
+    crashes=2,
+    faults=2,
+    failures=1,
+    failure_kinds=_KINDS,
+    cuts=1,
+    delays=2,
+    stalls=1,
+    tries=2,
+    horizon=3 * LEASE,
+)
+
+LARGE: tuple[World, ...] = (
+    World(name="three, two crash, left behind", clients=_THREE, crashes=2, delays=1, horizon=_SOON),
+)
 """What takes minutes."""
+
+ROAMED: tuple[World, ...] = (
+    _EVERYTHING,
+    _EVERYTHING.having(name="three asynchronous, everything goes wrong", clients=_ASYNC),
+    _EVERYTHING.having(name="three, everything goes wrong, all refused", options=_REFUSING),
+    _EVERYTHING.having(
+        name="five of three processes, everything goes wrong",
+        clients=(
+            _A,
+            replace(_B, place=1, patience=2 * LEASE),
+            replace(_C, place=1, patience=2 * LEASE),
+            Client(name="D", place=2, asynchronous=True, patience=2 * LEASE),
+            Client(name="E", place=2, asynchronous=True, asks="refund"),
+        ),
+        options={"retention_seconds": LEASE, "retry_after_failure_seconds": 3.0},
+        offsets=(-0.5, 0.5),
+    ),
+)
+"""What is larger than anybody can wait for."""

@@ -88,9 +88,9 @@ class Answer:
 class Exchange:
     """One WSGI request, taken piece by piece, as a server does."""
 
-    def __init__(self, environ: dict[str, Any], handler: WSGIHandler | None = None) -> None:
+    def __init__(self, environ: dict[str, Any], handler: WSGIHandler | None = None, *, unread: bool = False) -> None:
         self._result: Any = (handler or WSGIHandler())(environ, self._start)
-        self._pieces = iter(self._result)
+        self._pieces = iter(() if unread else self._result)
         self.read: list[bytes] = []
 
     def _start(self, status: str, headers: list[tuple[str, str]], exc_info: object = None) -> Callable[..., None]:

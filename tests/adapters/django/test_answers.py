@@ -244,3 +244,21 @@ def test_a_bypassed_store_is_told_in_the_answer(make_project: MakeProject, mode:
     store.fail(Fault.LOST_REQUEST, on="create")
     answer = project.post()
     assert (answer.status, answer.header("idempotency-bypassed")) == (201, "store-unavailable")
+
+
+def test_a_login_page_that_can_not_be_found_sends_nobody_there(make_project: MakeProject) -> None:
+    view = make_view(HttpResponse(status=302, headers={"Location": "/done"}))
+    project = make_project(path("", view), more={"LOGIN_URL": "no:such"})
+    assert [project.post().is_replay for _ in range(2)] == [False, True]
+
+
+def make_view(response: HttpResponse) -> Any:
+    return lambda request: response
+
+
+def test_reading_requests_pass_untouched(make_project: MakeProject, mode: str) -> None:
+    """Even a malformed key is nobody's business there."""
+    project = make_project(path("", Counter().view_for(mode)), mode=mode)
+    for method in ("GET", "HEAD", "OPTIONS", "TRACE"):
+        assert project.send(method, "/", key='"').status == 201
+    assert project.kinds == []

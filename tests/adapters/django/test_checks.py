@@ -11,6 +11,8 @@ from django.core.management import call_command
 from django.http import HttpRequest, HttpResponse
 from django.test.utils import override_settings
 from django.urls import include, path
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import cache_page
 from rest_framework import permissions
 from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
@@ -204,6 +206,10 @@ class Items(ModelViewSet[Any]):
     permission_classes: Any = (permissions.IsAuthenticated,)
 
 
+def copy() -> Any:
+    return type("Copy", (Guarded,), {})
+
+
 def router_of(viewset: Any) -> Any:
     router = SimpleRouter()
     router.register("items", viewset, basename="item")
@@ -218,6 +224,10 @@ def router_of(viewset: Any) -> Any:
         (path("a", Mixed.as_view()), []),
         (path("a", idempotent(Guarded.as_view())), []),
         (path("a", Open.as_view()), []),
+        (path("", idempotent(include([path("a", cache_page(1)(Guarded.as_view()))]))), ["W010"]),
+        (path("", not_idempotent(include([path("a", cache_page(1)(Guarded.as_view()))]))), []),
+        (path("a", method_decorator(idempotent, name="dispatch")(copy()).as_view()), ["W010"]),
+        (path("a", method_decorator(idempotent, name="post")(copy()).as_view()), []),
         (path("a", ReadOnly.as_view()), []),
         (path("accounts/a", Guarded.as_view()), []),
     ],

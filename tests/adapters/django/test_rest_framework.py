@@ -6,6 +6,7 @@ import pytest
 from django.http import FileResponse, HttpResponse
 from django.urls import include, path
 from django.utils.decorators import method_decorator
+from django.views.decorators.cache import cache_page
 from rest_framework import permissions, serializers, throttling
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import action, api_view, permission_classes
@@ -225,6 +226,7 @@ def test_a_class_is_taken_out_of_a_protected_family(make_project: MakeProject) -
         (lambda: type("V", (IdempotentMixin, APIView), {"idempotency": 3}), "must be a dictionary"),
         (lambda: type("V", (APIView, IdempotentMixin), {}), "must come before APIView"),
         (lambda: Guarded.as_view(idempotency={"on_error": "x"}), "on_error must be one of"),
+        (lambda: idempotent(cache_page(1)(Payment.as_view())), "put this one directly on as_view"),
     ],
 )
 def test_mistakes_are_told_when_the_class_is_made(make: Any, told: str) -> None:

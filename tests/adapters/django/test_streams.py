@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.http import FileResponse, HttpRequest, StreamingHttpResponse
+from asgiref.sync import markcoroutinefunction, sync_to_async
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
 
 from tests.adapters.django.conftest import MakeProject
@@ -380,3 +381,99 @@ def test_an_async_answer_without_body_is_recorded_before_its_head(make_project: 
         assert connection.body == b""
 
     asyncio.run(scenario())
+
+
+class Replaces:
+    """Gives an answer of its own for one that is streamed."""
+
+    async_capable, sync_capable = True, False
+
+    def __init__(self, get_response: Any) -> None:
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = await self.get_response(request)
+        await sync_to_async(response.close)()
+        return HttpResponse("mine")
+
+
+def test_a_stream_that_nobody_asks_for_is_recorded(make_project: MakeProject) -> None:
+    async def scenario() -> None:
+        project = make_project(
+            path("", async_view_of(lambda: produced(b"one ", b"two"))),
+            mode="asgi",
+            middleware=("tests.adapters.django.test_streams.Replaces", *MIDDLEWARE),
+        )
+        assert (await project.over_asgi("POST", "/", b"{}", LINES)).body == b"mine"
+        await asyncio.to_thread(eventually, lambda: "completed" in project.kinds, what="it is recorded")
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_an_async_stream_without_its_loop_is_not_kept(make_project: MakeProject) -> None:
+    project = make_project(path("", async_view_of(lambda: produced(b"one"))), mode="wsgi")
+    exchange = Exchange(project.environ("POST", "/", b"{}", LINES), unread=True)
+    exchange.close()
+    assert project.post().problem == "response-not-stored"
+
+
+def test_a_stream_that_ended_has_ended(make_project: MakeProject) -> None:
+    async def scenario() -> None:
+        streams: list[Any] = []
+
+        async def view(request: Any) -> StreamingHttpResponse:
+            response = StreamingHttpResponse(produced(b"one"))
+            streams.append(response)
+            return response
+
+        project = make_project(path("", view), mode="asgi")
+        await project.over_asgi("POST", "/", b"{}", LINES)
+        stream = streams[0]._iterator
+        assert [piece async for piece in stream] == []
+        await stream.aclose()
+
+    asyncio.run(scenario())
+
+
+@notices_leaving
+def test_a_source_that_fails_after_its_client_left_frees_the_key(make_project: MakeProject) -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+
+        async def broken() -> AsyncIterator[bytes]:
+            yield b"one"
+            await gate.wait()
+            raise RuntimeError("the source broke")
+
+        project = make_project(path("", async_view_of(broken)), mode="asgi")
+        connection = project.connection("POST", "/", b"{}", LINES)
+        running = asyncio.create_task(connection.run())
+        await connection.until(lambda sent: sent.body)
+        connection.leave()
+        await asyncio.sleep(0)
+        gate.set()
+        await running
+        await asyncio.to_thread(eventually, lambda: "failed" in project.kinds, what="it is recorded")
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+@notices_leaving
+def test_a_body_that_grows_too_large_after_its_client_left_is_given_up(make_project: MakeProject) -> None:
+    async def scenario() -> None:
+        gate, seen = asyncio.Event(), list[str]()
+        view = async_view_of(lambda: produced(b"one ", b"x" * 100, b"never", gate=gate, seen=seen))
+        project = make_project(path("", view), mode="asgi", max_response_bytes=50)
+        connection = project.connection("POST", "/", b"{}", LINES)
+        running = asyncio.create_task(connection.run())
+        await connection.until(lambda sent: sent.body)
+        connection.leave()
+        await asyncio.sleep(0)
+        gate.set()
+        await running
+        answer = await project.over_asgi("POST", "/", b"{}", LINES)
+        assert answer.problem == "response-not-stored"
+        assert seen[-1] == "GeneratorExit"
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
