@@ -17,6 +17,7 @@ import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from email.utils import formatdate
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -172,6 +173,8 @@ def new_requests(url: str, runner: asyncio.Runner) -> Variants:
         "lean, store": partial(repeated, by_store(lean_store, first, last)),
         "lean, everything": partial(repeated, by_engine(Engine(lean_store, options))),
     }
+    for name, share in own_share(options, first, last).items():
+        variants[name] = partial(repeated, share)
     native_send: Any = native._transport  # type: ignore[attr-defined]  # noqa: SLF001
     for width in IN_FLIGHT:
         loop = partial(in_flight, runner, width)
@@ -186,6 +189,27 @@ def new_requests(url: str, runner: asyncio.Runner) -> Variants:
             ),
         }
     return variants
+
+
+class Nowhere:
+    """A client that answers by itself, for what is ours in the cost of a request."""
+
+    def __getattr__(self, operation: str) -> Callable[..., object]:
+        return self._answer
+
+    def _answer(self, **_: object) -> object:
+        headers = {"date": formatdate(usegmt=True)}
+        return {"ResponseMetadata": {"HTTPStatusCode": 200, "HTTPHeaders": headers, "RetryAttempts": 0}}
+
+
+def own_share(options: Options, first: Record, last: Record) -> dict[str, Callable[[], object]]:
+    """What is left without any client."""
+    store = DynamoDBStore("keys", client=Nowhere())
+    return {
+        "no client, by hand": by_hand(store._transport, first, last),  # noqa: SLF001  # as above
+        "no client, store": by_store(store, first, last),
+        "no client, everything": by_engine(Engine(store, options)),
+    }
 
 
 def replays(url: str, runner: asyncio.Runner, found: Record) -> Variants:

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idem_middleware.messages import HeaderPairs, Response
+from idem_middleware.options import Options
 from idem_middleware.records import Chunks, KeptResponse
 
-__all__ = ["CHUNK_BYTES", "MAX_BODY_BYTES", "MAX_HEADER_BYTES", "header_bytes", "pack", "unpack"]
+__all__ = ["CHUNK_BYTES", "MAX_BODY_BYTES", "MAX_HEADER_BYTES", "header_bytes", "most_bytes", "pack", "unpack"]
 
 # DynamoDB takes 400 KB an item, names included (Developer Guide, "Service quotas"); the rest is for our own attributes.
 CHUNK_BYTES = 350 * 1024
 # More header text than any common server lets out; beyond it the answer is not kept rather than not written.
 MAX_HEADER_BYTES = 64 * 1024
 # A few megabytes that somebody planted in the table can be made to inflate to a thousand times as much.
-MAX_BODY_BYTES = 256 * 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 # zlib gains nothing on a body this short, and an item below 1 KB costs one unit anyway.
 _COMPRESS_FROM_BYTES = 512
 _LEVEL = 1  # 27 % of 1 MB JSON at 6 ms; level 6 takes three times as long for 22 %
@@ -48,6 +49,11 @@ def pack(response: Response, headers: HeaderPairs, *, inline_bytes: int | None) 
         return kept, []
     where = Chunks(count=len(chunks), size_bytes=len(body), sha256=hashlib.sha256(body).digest())
     return replace(kept, body=None, chunks=where), chunks
+
+
+def most_bytes(options: Options) -> int:
+    """How large a stored answer may be; whoever wrote it may have allowed more than we do."""
+    return max(options.max_response_bytes, MAX_BODY_BYTES)
 
 
 def unpack(

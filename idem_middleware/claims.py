@@ -29,6 +29,7 @@ from idem_middleware.settling import (
     plan_omission,
 )
 from idem_middleware.stores.base import ITEM_TOO_LARGE, Found, Gone, Store, Written
+from idem_middleware.upkeep import Lane
 
 __all__ = ["MAX_ROUNDS", "BaseLease", "Claim", "judge", "undo_later"]
 
@@ -66,7 +67,7 @@ class Claim:
         if not runtime.upkeep_store_is_open:
             # To open it, which must not be on the first renewal's time; where that is near, at once.
             first = 0.0 if attempt.options.lease_seconds < _SHORT_LEASE_SECONDS else first / 2
-        self._renewal = runtime.upkeep.schedule(first, _weakly(self), urgent=True)
+        self._renewal = runtime.upkeep.schedule(first, _weakly(self), Lane.RENEWAL)
 
     def tell(self, kind: EventKind, **fields: object) -> None:
         """Emit an event about this claim."""
@@ -192,7 +193,7 @@ class Claim:
                     self.lost(plan)
                 return None
 
-        self.runtime.upkeep.schedule(pauses(), run, important=True)
+        self.runtime.upkeep.schedule(pauses(), run, Lane.RECORDING)
 
 
 class BaseLease:
@@ -296,32 +297,66 @@ def carry_out(claim: Claim, store: Store, plan: Plan) -> Step:
 def undo_later(runtime: Runtime, attempt: Attempt, old: Record | None) -> None:
     """A claim was perhaps written, and nothing will run under it: free the key, so that a retry need not wait.
 
-    `old` is what it was to take the place of.
+    `old` is what it was to take the place of. However many attempts end like this while the store is away, each key
+    is looked after by one job.
     """
-    began_at = runtime.store.clock.monotonic()
-    give_up_at = began_at + min(_UNDO_SECONDS, attempt.options.lease_seconds)
-    pauses = backoff()
+    with runtime.undos_lock:
+        undo = runtime.undos.get(attempt.pk)
+        if undo is None:
+            undo = runtime.undos[attempt.pk] = Undo(runtime, attempt)
+            runtime.upkeep.schedule(0.0, undo.run)
+        undo.add(attempt, old)
 
-    def run() -> float | None:
+
+class Undo:
+    """Takes back whatever uncertain claim of this process turns out to stand under one key."""
+
+    def __init__(self, runtime: Runtime, attempt: Attempt) -> None:
+        self._runtime = runtime
+        self._attempt = attempt
+        self._owners: set[str] = set()
+        self._before: set[tuple[str, int]] = set()
+        self._last_at = 0.0
+        self._pauses = backoff()
+
+    def add(self, attempt: Attempt, old: Record | None) -> None:
+        """One more of them. Call it under the runtime's lock."""
+        self._owners.add(attempt.owner)
+        if old is not None:
+            self._before.add((old.owner, old.version))
+        self._last_at = self._runtime.store.clock.monotonic()
+
+    def run(self) -> float | None:
+        """Look once; gives the seconds until the next look."""
+        pause, owners = self._pauses(), len(self._owners)
+        done = self._is_done()
+        with self._runtime.undos_lock:
+            if len(self._owners) != owners:
+                return pause  # one more since the look
+            waited = self._runtime.store.clock.monotonic() - self._last_at
+            if not done and waited < min(_UNDO_SECONDS, self._attempt.options.lease_seconds):
+                return pause
+            self._runtime.undos.pop(self._attempt.pk, None)
+        return None
+
+    def _is_done(self) -> bool:
+        runtime, pk = self._runtime, self._attempt.pk
         store = runtime.upkeep_store
         deadline = store.clock.monotonic() + store.deadline_seconds
         try:
-            match store.load(attempt.pk, deadline):
-                case Found(record) if record.owner == attempt.owner and record.status is Status.PENDING:
+            match store.load(pk, deadline):
+                case Found(record) if record.owner in self._owners and record.status is Status.PENDING:
                     if isinstance(store.swap(record, transitions.undone(record), deadline), Written):
-                        runtime.tell(EventKind.CLAIM_UNDONE, attempt)
-                        runtime.flights.notify(attempt.pk)
-                        return None
-                case Found(record) if old is None or (record.owner, record.version) != (old.owner, old.version):
-                    return None
-                case _:  # nothing has changed yet, but the write may still be on its way
-                    if store.clock.monotonic() >= began_at + _LANDING_SECONDS:
-                        return None
+                        runtime.tell(EventKind.CLAIM_UNDONE, self._attempt)
+                        runtime.flights.notify(pk)
+                        return True
+                    return False
+                case Found(record) if (record.owner, record.version) not in self._before:
+                    return True
+                case _:  # nothing has changed yet, but a write may still be on its way
+                    return store.clock.monotonic() >= self._last_at + _LANDING_SECONDS
         except StoreUnavailable:
-            pass
-        return pauses() if store.clock.monotonic() < give_up_at else None
-
-    runtime.upkeep.schedule(0.0, run)
+            return False
 
 
 def backoff() -> Callable[[], float]:

@@ -167,7 +167,7 @@ def _completed(attempt: Attempt, found: Record, now: float) -> Step:
         case KeptResponse():
             return Replay(found, found.response)
         case OmittedResponse(reason=reason, location=location):
-            return Refuse(Problem(ProblemType.from_slug(reason), location=location))
+            return Refuse(Problem(ProblemType.recorded(reason), location=location))
         case None:
             return _refuse(ProblemType.RESPONSE_NOT_STORED)
         case _:

@@ -9,8 +9,9 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from traceback import extract_tb
 
-__all__ = ["Event", "EventKind", "LoggingObserver", "Observer", "emit"]
+__all__ = ["Event", "EventKind", "LoggingObserver", "Observer", "emit", "told"]
 
 
 class EventKind(StrEnum):
@@ -105,10 +106,19 @@ class LoggingObserver:
         )
 
 
+def told(error: BaseException) -> str:
+    """What a log may say of an error in a user's function: what it is and where, not its text.
+
+    That is often made of what the function was given: a token that is no key of a dictionary, a body that does not parse.
+    """
+    frames = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in extract_tb(error.__traceback__)[1:]]
+    return f"{type(error).__name__} ({' > '.join(frames) or 'when it was called'})"
+
+
 def emit(observers: Iterable[Observer], event: Event) -> None:
     """Tell every observer. One that raises is logged and harms nobody."""
     for observer in observers:
         try:
             observer(event)
-        except Exception:
-            logger.exception("an observer failed on the event %s", event.kind.value)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            logger.error("an observer failed on the event %s: %s", event.kind.value, told(error))  # noqa: TRY400

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from idem_middleware.canonical.json import load_json_lossless
+from idem_middleware.events import told
 from idem_middleware.fingerprint import canonical_value, fingerprint
 from idem_middleware.keys import KeyInvalid, parse_key, record_pk, short_digest, validate_key
 from idem_middleware.messages import Request, header_values
@@ -88,7 +89,7 @@ def call_caller(options: Options, native: Any) -> object:
     try:
         return options.caller(native)
     except Exception as error:
-        logger.exception("the caller function raised")
+        logger.error("the caller function raised %s", told(error))  # noqa: TRY400 - its text may hold a token
         raise CallerUnknown from error
 
 
@@ -114,7 +115,7 @@ def identify(request: Request, admitted: Admitted, caller: str | None) -> Identi
     try:
         payload = _payload(request, options, document)
     except Exception as error:  # a body that the function can't read is the client's
-        logger.debug("what is compared can't be read from the request", exc_info=True)
+        logger.debug("what is compared can't be read from the request: %s", told(error))
         reason = f"What is compared of the request can't be read ({_kind(error)})."
         return Problem(ProblemType.KEY_INVALID, reason=reason)
     print_ = fingerprint(
@@ -182,7 +183,7 @@ def _key(request: Request, options: Options, document: _Document, print_: bytes)
     try:
         value = options.key(request) if callable(options.key) else document.search(options.key_path)
     except Exception as error:  # noqa: BLE001 - a body that the path or the function can't read is the client's
-        logger.debug("the key can't be read from the request (%s)", _kind(error))
+        logger.debug("the key can't be read from the request: %s", told(error))
         value = None
     if value is None:
         return Problem(ProblemType.KEY_MISSING) if options.require_key else Passed()

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
+from idem_middleware.events import told
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.options import Options
 
@@ -57,8 +58,8 @@ def _wanted(store_if: Callable[[Response], bool | None], response: Response) -> 
     """Ask the function; where it fails, the work is done all the same, and the default rules say what to do."""
     try:
         return store_if(response)
-    except Exception:
-        logger.exception("the store_if function raised")
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        logger.error("the store_if function raised %s", told(error))  # noqa: TRY400 - its text may hold the answer
         return None
 
 

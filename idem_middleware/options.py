@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -38,6 +39,7 @@ NEVER_COVERED = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
 
 _UUID = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
+_SURROGATE = re.compile("[\ud800-\udfff]")  # text that no encoding takes
 _LARGEST_SECONDS = 10 * 365 * 86400.0
 _SHOWN_CHARACTERS = 80
 
@@ -98,7 +100,8 @@ class Options:
         """Any iterable but a string does where a collection is asked for."""
         value = getattr(self, name)
         if not isinstance(value, (str, bytes, Mapping)) and isinstance(value, Iterable):
-            object.__setattr__(self, name, kind(value))
+            with suppress(TypeError):  # of what can't be in a set; the checks will say what is wrong with it
+                object.__setattr__(self, name, kind(value))
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -166,7 +169,7 @@ class Options:
 
     def covers(self, method: str, path: str) -> bool:
         """Whether requests with this method and (decoded) path are protected at all."""
-        if method not in self.methods or self.mode == "off":
+        if method.upper() not in self.methods or self.mode == "off":
             return False
         if self.paths and not _matches(self.paths, path):
             return False
@@ -273,7 +276,7 @@ def _path_problems(options: Options) -> Iterable[str]:
             yield f"{name} must be a collection of path prefixes or compiled patterns, not {_shown(value)}"
             continue
         for path in value:
-            if not isinstance(path, re.Pattern) and not (isinstance(path, str) and path.startswith("/")):
+            if not _is_text_pattern(path) and not (isinstance(path, str) and path.startswith("/")):
                 yield f"{name} must hold prefixes that begin with '/' or compiled patterns, not {_shown(path)}"
 
 
@@ -298,13 +301,13 @@ def _function_problems(options: Options) -> Iterable[str]:
 
 def _text_problems(options: Options) -> Iterable[str]:
     namespace: object = options.namespace
-    if not isinstance(namespace, str):
+    if not isinstance(namespace, str) or _SURROGATE.search(namespace):
         yield f"namespace must be a string, not {_shown(namespace)}"
     docs_url: object = options.docs_url
     if docs_url is not None and not (isinstance(docs_url, str) and re.fullmatch(r"https?://[!-;=?-~]+", docs_url)):
         yield f"docs_url must be an http or https URL, not {_shown(docs_url)}"
     secret: object = options.fingerprint_secret
-    if secret is not None and not (isinstance(secret, (bytes, str)) and secret):
+    if secret is not None and not (isinstance(secret, (bytes, str)) and secret and not _SURROGATE.search(str(secret))):
         yield "fingerprint_secret must be bytes or a string, not empty"
     yield from _pattern_problems(options.key_pattern)
 
@@ -320,7 +323,7 @@ def _method_problems(methods: object) -> Iterable[str]:
 
 
 def _pattern_problems(pattern: object) -> Iterable[str]:
-    if pattern is None or isinstance(pattern, re.Pattern):
+    if pattern is None or _is_text_pattern(pattern):
         return
     if not isinstance(pattern, str):
         yield f"key_pattern must be 'uuid' or a regular expression, not {_shown(pattern)}"
@@ -333,10 +336,14 @@ def _pattern_problems(pattern: object) -> Iterable[str]:
 
 def _relation_problems(options: Options) -> Iterable[str]:
     lease, longest = options.lease_seconds, options.max_execution_seconds
-    if _is_number(lease) and _is_number(longest) and longest < lease:
+    if _is_number(lease) and _is_number(longest) and longest < lease <= _LARGEST_SECONDS:
         yield f"max_execution_seconds ({longest:g}) must not be shorter than lease_seconds ({lease:g})"
     if options.on_expired == "refuse" and _is_number(options.tombstone_seconds) and options.tombstone_seconds == 0:
         yield "on_expired='refuse' needs tombstone_seconds: without it nothing is left to tell an expired key by"
+
+
+def _is_text_pattern(value: object) -> bool:
+    return isinstance(value, re.Pattern) and isinstance(value.pattern, str)
 
 
 def _is_number(value: object) -> bool:

@@ -12,6 +12,7 @@ from idem_middleware.errors import StoreFull, StoreMisconfigured, StoreUnavailab
 from idem_middleware.events import EventKind
 from idem_middleware.fingerprint import canonical_value, fingerprint
 from idem_middleware.identity import Identity
+from idem_middleware.keeping import kept_headers
 from idem_middleware.keys import record_pk, validate_key
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.options import Options
@@ -89,8 +90,12 @@ def replayed(runtime: Runtime, attempt: Attempt, record: Record, response: Respo
 
 
 def marked(response: Response, options: Options) -> Response:
-    """With the header that says that it is a replay."""
-    return replace(response, headers=(*response.headers, (options.replay_header, "true")))
+    """With the header that says that it is a replay.
+
+    What is never kept is not given back either: whoever can write to the table must not set cookies or end messages.
+    """
+    kept = kept_headers(response.headers, options)
+    return replace(response, headers=(*kept, (options.replay_header, "true")))
 
 
 def certain(error: BaseException) -> bool:

@@ -93,9 +93,10 @@ class ProblemType(Enum):
         self.detail = detail
 
     @classmethod
-    def from_slug(cls, slug: str) -> ProblemType:
-        """The type whose name ends a stored reason; an unknown reason is a record that can't be read."""
-        return next((kind for kind in cls if kind.slug == slug), cls.RECORD_UNREADABLE)
+    def recorded(cls, slug: str) -> ProblemType:
+        """The type that a record gives for having no answer. No other than these is ever written, nor believed."""
+        known = (cls.RESPONSE_NOT_STORED, cls.OUTCOME_UNKNOWN)
+        return next((kind for kind in known if kind.slug == slug), cls.RECORD_UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class Runtime:
         self._twin: Store | None = None
         self._twin_lock = threading.Lock()
         self._twin_opened = False
+        self.undos_lock = threading.Lock()
+        self.undos: dict[str, Any] = {}  # jobs of `claims`, by key
         reset_in_children(self)
         subscribe = getattr(store, "subscribe", None)
         if subscribe is not None:
@@ -90,6 +92,8 @@ class Runtime:
         """The parent may have been opening the twin."""
         self._twin_lock = threading.Lock()
         self._twin_opened = False
+        self.undos_lock = threading.Lock()
+        self.undos = {}
 
     def attempt(self, identity: Identity) -> Attempt:
         """A fresh try, with an owner token of its own even within one process."""

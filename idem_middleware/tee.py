@@ -96,6 +96,11 @@ class TeeInput(io.RawIOBase):
             return body
         try:
             self._read_rest(body, max_bytes)
+        except Exception as error:
+            self._stopped = True
+            if isinstance(error, (OSError, BodyTooLarge)):
+                raise
+            raise BodyIncomplete("the server can't read the request's body") from error  # its own kind of error
         except BaseException:
             self._stopped = True  # what readers take from the source now need not be kept
             raise

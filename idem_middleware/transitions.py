@@ -12,7 +12,7 @@ __all__ = ["completed", "failed", "released", "renewed", "undone"]
 
 def completed(old: Record, response: KeptResponse | OmittedResponse, now: float, options: Options) -> Record:
     """The work is done. The retention starts now, not at the claim."""
-    expires_at = now + options.retention_seconds
+    expires_at = max(now, old.created_at) + options.retention_seconds  # a clock may have been set back meanwhile
     return replace(
         old,
         status=Status.COMPLETED,
@@ -32,7 +32,7 @@ def failed(old: Record, now: float, options: Options) -> Record:
         status=Status.FAILED,
         version=old.version + 1,
         # Without a pause the instant lies in the past of every clock, so that a slow one does not make one of skew.
-        expires_at=now + pause_seconds if pause_seconds else old.created_at,
+        expires_at=max(now, old.created_at) + pause_seconds if pause_seconds else old.created_at,
         bound_until=max(old.bound_until, now + pause_seconds),
     )
 
@@ -52,7 +52,7 @@ def released(old: Record) -> Record:
 
 def renewed(old: Record, now: float, options: Options, margin_seconds: float) -> Record:
     """The owner lives: its lease begins again, and the key stays bound while it holds."""
-    expires_at = now + options.lease_seconds
+    expires_at = max(now + options.lease_seconds, old.created_at)
     return replace(
         old,
         version=old.version + 1,

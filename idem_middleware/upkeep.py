@@ -1,7 +1,7 @@
 """What happens beside the requests: renewals, late recordings, the undoing of claims that nobody got.
 
-One scheduling thread per process, started when it is first needed, earliest job first; a few threads run the jobs, so
-that a slow store call delays no other, and a few more run the renewals, which nothing else may delay. A fork starts with nothing of its parent's.
+One scheduling thread per process, started when it is first needed, earliest job first; a few threads for each kind of
+job, so that none delays another. A fork starts with nothing of its parent's.
 """
 
 from __future__ import annotations
@@ -14,31 +14,47 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 
-__all__ = ["Job", "Upkeep", "process_upkeep"]
+__all__ = ["Job", "Lane", "Upkeep", "process_upkeep"]
 
-_URGENT_WORKERS = 16  # 10,000 leases of 60 s at 4 ms a renewal keep two of them busy; the rest is for a slow store
-_WORKERS = 8  # while the store is away these may all wait for it, and the renewals must not wait for them
 _DRAIN_AT_EXIT_SECONDS = 5.0
 
 logger = logging.getLogger("idem_middleware")
 
 
+class Lane(Enum):
+    """Kinds of jobs that must not wait for each other: each has threads of its own."""
+
+    RENEWAL = "renewal"
+    RECORDING = "recording"
+    OTHER = "upkeep"
+
+
+# 10,000 leases of 60 s at 4 ms a renewal keep two threads busy; the rest is for a slow store. While that is away, all
+# threads of the other lanes may wait for it, and no lane waits for another.
+_WORKERS = {Lane.RENEWAL: 16, Lane.RECORDING: 8, Lane.OTHER: 4}
+
+
 class Job:
     """Work that is due at some time. `run` gives the seconds until it wants to run again, or None when it is done."""
 
-    __slots__ = ("_run", "cancelled", "important", "urgent")
+    __slots__ = ("_run", "cancelled", "lane")
 
-    def __init__(self, run: Callable[[], float | None], *, important: bool, urgent: bool) -> None:
+    def __init__(self, run: Callable[[], float | None], lane: Lane) -> None:
         self._run = run
-        self.important = important
-        self.urgent = urgent
+        self.lane = lane
         self.cancelled = False
 
     def run(self) -> float | None:
         return None if self.cancelled else self._run()
+
+    @property
+    def important(self) -> bool:
+        """Whether an orderly end waits for it."""
+        return self.lane is Lane.RECORDING
 
     def cancel(self) -> None:
         """Don't run (again). What is running now ends by itself."""
@@ -52,12 +68,10 @@ class Upkeep:
         self,
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        urgent_workers: int = _URGENT_WORKERS,
-        workers: int = _WORKERS,
+        workers: Mapping[Lane, int] = _WORKERS,
         threads: bool = True,
     ) -> None:
         self._monotonic = monotonic
-        self._urgent_workers = urgent_workers
         self._workers = workers
         self._threads = threads
         self._forget()
@@ -70,17 +84,15 @@ class Upkeep:
         self._order = itertools.count()
         self._unfinished: set[Job] = set()
         self._thread: threading.Thread | None = None
-        self._pools: dict[bool, ThreadPoolExecutor] = {}
+        self._pools: dict[Lane, ThreadPoolExecutor] = {}
 
-    def schedule(
-        self, delay_seconds: float, run: Callable[[], float | None], *, important: bool = False, urgent: bool = False
-    ) -> Job:
+    def schedule(self, delay_seconds: float, run: Callable[[], float | None], lane: Lane = Lane.OTHER) -> Job:
         """Run this after a delay, and again as long as it gives a number of seconds.
 
-        An important job is one that `drain` waits for. Urgent ones have threads that no others can use up.
+        Recordings are what `drain` waits for.
         """
-        job = Job(run, important=important, urgent=urgent)
-        if important:
+        job = Job(run, lane)
+        if job.important:
             with self._changed:
                 self._unfinished.add(job)
         self._push(delay_seconds, job)
@@ -121,8 +133,8 @@ class Upkeep:
             heapq.heappush(self._due, (due, next(self._order), job))
             if self._threads and self._thread is None:
                 self._pools = {
-                    True: ThreadPoolExecutor(self._urgent_workers, thread_name_prefix="idempotency-renewal"),
-                    False: ThreadPoolExecutor(self._workers, thread_name_prefix="idempotency-upkeep"),
+                    lane: ThreadPoolExecutor(number, thread_name_prefix=f"idempotency-{lane.value}")
+                    for lane, number in self._workers.items()
                 }
                 self._thread = threading.Thread(
                     target=self._loop, args=(self._pools,), name="idempotency-upkeep", daemon=True
@@ -146,7 +158,7 @@ class Upkeep:
                 jobs.append(job)
         return jobs
 
-    def _loop(self, pools: dict[bool, ThreadPoolExecutor]) -> None:
+    def _loop(self, pools: dict[Lane, ThreadPoolExecutor]) -> None:
         while True:
             with self._changed:
                 jobs = self._pop_due()
@@ -155,7 +167,7 @@ class Upkeep:
                     continue
             for job in jobs:
                 try:
-                    pools[job.urgent].submit(self._run, job)
+                    pools[job.lane].submit(self._run, job)
                 except RuntimeError:  # the interpreter is going down; leases lapse by themselves
                     return
 

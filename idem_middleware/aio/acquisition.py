@@ -73,7 +73,8 @@ class AsyncAcquisition:
                     return AsyncLease(claim, self._store, self._recordings)
                 case Replay(record, kept):
                     self._known = True
-                    return replayed(self._runtime, self._attempt, record, await fetch(self._store, record, kept))
+                    answer = await fetch(self._store, record, kept, self._attempt.options)
+                    return replayed(self._runtime, self._attempt, record, answer)
                 case Refuse(problem):
                     return refusal(self._runtime, self._attempt.options, problem, self._attempt)
                 case _:

@@ -15,6 +15,7 @@ from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.body import SPOOL_BYTES
 from idem_middleware.engine_base import BaseEngine
 from idem_middleware.errors import RequestRefused
+from idem_middleware.events import told
 from idem_middleware.identity import Admitted, CallerUnknown, Identity, Passed, call_caller, caller_name
 from idem_middleware.messages import Request, Response
 from idem_middleware.options import Options
@@ -52,7 +53,7 @@ class AsyncEngine(BaseEngine):
             try:
                 answer = await answer
             except Exception as error:
-                logger.exception("the caller function raised")
+                logger.error("the caller function raised %s", told(error))  # noqa: TRY400 - its text may hold a token
                 raise CallerUnknown from error
         return caller_name(admitted.options, answer)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from idem_middleware.aio.concurrency import Recordings
 from idem_middleware.blocking.lease import Lease
-from idem_middleware.bodies import unpack
+from idem_middleware.bodies import most_bytes, unpack
 from idem_middleware.claims import MAX_ROUNDS, BaseLease, Claim, busy, judge
 from idem_middleware.decisions import Adopt, Execute, Replay, Step
 from idem_middleware.errors import LeaseLost, StoreUnavailable
 from idem_middleware.messages import Response
+from idem_middleware.options import Options
 from idem_middleware.outcomes import marked
 from idem_middleware.records import KeptResponse, Record
 from idem_middleware.settling import Plan, Recorded, Settled, Superseded, Unrecorded
@@ -88,7 +89,7 @@ class AsyncLease(BaseLease):
         if not isinstance(step, Replay) or self._options.mode != "enforce":
             return Superseded()
         try:
-            response = await fetch(self._store, step.record, step.response)
+            response = await fetch(self._store, step.record, step.response, self._options)
         except StoreUnavailable:
             return Superseded()
         return Superseded(None if response is None else marked(response, self._options))
@@ -109,9 +110,10 @@ async def carry_out(claim: Claim, store: AsyncStore, plan: Plan) -> Step:
     return busy()
 
 
-async def fetch(store: AsyncStore, record: Record, kept: KeptResponse) -> Response | None:
+async def fetch(store: AsyncStore, record: Record, kept: KeptResponse, options: Options) -> Response | None:
     """As the blocking `fetch`."""
     if kept.chunks is None:
-        return unpack(kept)
+        return unpack(kept, max_bytes=most_bytes(options))
     deadline = store.clock.monotonic() + store.deadline_seconds
-    return unpack(kept, await store.get_chunks(record, kept.chunks.count, deadline))
+    chunks = await store.get_chunks(record, kept.chunks.count, deadline)
+    return unpack(kept, chunks, max_bytes=most_bytes(options))

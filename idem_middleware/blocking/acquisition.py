@@ -72,7 +72,8 @@ class Acquisition:
                     return Lease(claim)
                 case Replay(record, kept):
                     self._known = True
-                    return replayed(self._runtime, self._attempt, record, fetch(self._store, record, kept))
+                    answer = fetch(self._store, record, kept, self._attempt.options)
+                    return replayed(self._runtime, self._attempt, record, answer)
                 case Refuse(problem):
                     return refusal(self._runtime, self._attempt.options, problem, self._attempt)
                 case _:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from idem_middleware.bodies import unpack
+from idem_middleware.bodies import most_bytes, unpack
 from idem_middleware.claims import BaseLease, carry_out
 from idem_middleware.decisions import Execute, Replay, Step
 from idem_middleware.errors import LeaseLost, StoreUnavailable
 from idem_middleware.messages import Response
+from idem_middleware.options import Options
 from idem_middleware.outcomes import marked
 from idem_middleware.records import KeptResponse, Record
 from idem_middleware.settling import Plan, Recorded, Settled, Superseded, Unrecorded
@@ -75,19 +76,20 @@ class Lease(BaseLease):
         if not isinstance(step, Replay) or self._options.mode != "enforce":
             return Superseded()
         try:
-            response = fetch(store, step.record, step.response)
+            response = fetch(store, step.record, step.response, self._options)
         except StoreUnavailable:
             return Superseded()
         return Superseded(None if response is None else marked(response, self._options))
 
 
-def fetch(store: Store, record: Record, kept: KeptResponse) -> Response | None:
+def fetch(store: Store, record: Record, kept: KeptResponse, options: Options) -> Response | None:
     """The stored answer, wherever its body lies; None if it is damaged.
 
     Raises:
         StoreUnavailable: its chunks can't be read now.
     """
     if kept.chunks is None:
-        return unpack(kept)
+        return unpack(kept, max_bytes=most_bytes(options))
     deadline = store.clock.monotonic() + store.deadline_seconds
-    return unpack(kept, store.get_chunks(record, kept.chunks.count, deadline))
+    chunks = store.get_chunks(record, kept.chunks.count, deadline)
+    return unpack(kept, chunks, max_bytes=most_bytes(options))

@@ -28,6 +28,8 @@ def store_from_url(url: str) -> Store:
         ConfigurationError: unknown schemes and parameters (with the nearest right name) and wrong values, all at once.
 
     """
+    if not isinstance(url, str):
+        raise ConfigurationError([f"a store's URL is text, not of type {type(url).__name__}"])
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -24,6 +24,7 @@ __all__ = [
 
 _RAW_TARGETS = ("RAW_URI", "REQUEST_URI")  # gunicorn's and uWSGI's (also mod_wsgi's and Werkzeug's) raw request target
 _ORIGIN = re.compile(r"https?://[^/?]*", re.IGNORECASE)
+_MOST_DIGITS = 18  # a longer Content-Length is nobody's, and Python takes no more than 4300 digits
 _SAFE = "/~!$&'()*+,;=:@"
 
 
@@ -36,7 +37,7 @@ def key_lines(environ: Mapping[str, Any], header: str) -> list[str]:
 def declared_length(environ: Mapping[str, Any]) -> int | None:
     """Content-Length, if it is one."""
     text = environ.get("CONTENT_LENGTH") or ""
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def tee_input(environ: Mapping[str, Any]) -> TeeInput:

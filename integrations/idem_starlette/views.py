@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from http import HTTPStatus
+from traceback import walk_tb
 
 from starlette.types import Scope
 
@@ -26,9 +27,18 @@ def answered_by_view(scope: Scope, head: Response) -> bool:
 
 
 def _validation_failed() -> bool:
-    """FastAPI answers a failed validation from within its handler for this exception, whatever its status."""
+    """FastAPI answers a failed validation from within its handler for this exception, whatever its status.
+
+    An endpoint may raise the same; then its own frame is where the exception comes from.
+    """
     fastapi = sys.modules.get("fastapi.exceptions")
-    return fastapi is not None and isinstance(sys.exception(), fastapi.RequestValidationError)
+    error = sys.exception()
+    if fastapi is None or not isinstance(error, fastapi.RequestValidationError):
+        return False
+    origin = ""
+    for frame, _ in walk_tb(error.__traceback__):
+        origin = frame.f_globals.get("__name__", "")
+    return origin.partition(".")[0] == "fastapi"
 
 
 def _found_no_route(scope: Scope) -> bool:

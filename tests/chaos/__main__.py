@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="where the histories are left; default: a temporary one")
     parsed = parser.parse_args(arguments)
     set_environment()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stop what was started, as after an interrupt
     seed = secrets.randbits(32) if parsed.seed is None else parsed.seed
     folder = parsed.folder or Path(tempfile.mkdtemp(prefix="idem-chaos-"))
     _print(f"seed {seed}, histories in {folder}")

@@ -126,14 +126,26 @@ class ChaosProxy:
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:
-    """Read one request or answer; all that DynamoDB and its clients send have a length."""
+    """Read one request or answer as it comes: with a length, or in chunks, as DynamoDB Local sends larger items."""
     head = await reader.readuntil(b"\r\n\r\n")
-    length = 0
+    headers = {}
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length":
-            length = int(value)
+        headers[name.strip().lower()] = value.strip().lower()
+    if headers.get(b"transfer-encoding") == b"chunked":
+        return head + await _chunks(reader)
+    length = int(headers.get(b"content-length", b"0"))
     return head + (await reader.readexactly(length) if length else b"")
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    pieces = []
+    size = -1
+    while size:
+        line = await reader.readuntil(b"\r\n")
+        size = int(line, 16)
+        pieces += [line, await reader.readexactly(size + 2)]
+    return b"".join(pieces)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

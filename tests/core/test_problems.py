@@ -66,12 +66,12 @@ def test_titles_and_details_are_sentences(kind: ProblemType) -> None:
 @every_type
 def test_a_type_is_found_by_its_slug(kind: ProblemType) -> None:
     """So that a stored reason is readable."""
-    assert ProblemType.from_slug(kind.slug) is kind
+    assert ProblemType.recorded(kind.slug) is kind
 
 
 def test_an_unknown_slug_is_a_record_that_can_not_be_read() -> None:
     """A newer version's reason."""
-    assert ProblemType.from_slug("of-tomorrow") is ProblemType.RECORD_UNREADABLE
+    assert ProblemType.recorded("of-tomorrow") is ProblemType.RECORD_UNREADABLE
 
 
 @pytest.mark.parametrize(

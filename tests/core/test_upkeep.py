@@ -10,7 +10,7 @@ import pytest
 
 from idem_middleware import upkeep as upkeep_module
 from idem_middleware.testing import ManualClock
-from idem_middleware.upkeep import Upkeep, process_upkeep
+from idem_middleware.upkeep import Lane, Upkeep, process_upkeep
 from tests.core.support.forks import in_child
 
 PATIENCE_SECONDS = 10
@@ -99,7 +99,7 @@ def test_a_job_that_raises_is_logged_and_harms_no_other(beside: Beside, caplog: 
     def broken() -> None:
         raise LookupError("broken")
 
-    beside.upkeep.schedule(1, broken, important=True)
+    beside.upkeep.schedule(1, broken, Lane.RECORDING)
     beside.upkeep.schedule(1, beside.job("x"))
     with caplog.at_level(logging.ERROR, "idem_middleware"):
         assert beside.after(1) == ["x"]
@@ -117,7 +117,7 @@ class TestDraining:
 
     def test_important_jobs_become_due(self, beside: Beside) -> None:
         """A recording does not wait for its next try."""
-        beside.upkeep.schedule(100, beside.job("recording"), important=True)
+        beside.upkeep.schedule(100, beside.job("recording"), Lane.RECORDING)
         beside.upkeep.schedule(1, beside.job("renewal"))
         assert not beside.upkeep.drain(0)
         assert beside.after(0) == ["recording"]
@@ -125,7 +125,7 @@ class TestDraining:
 
     def test_a_cancelled_job_is_not_waited_for(self, beside: Beside) -> None:
         """Once its time has come."""
-        beside.upkeep.schedule(1, beside.job("x"), important=True).cancel()
+        beside.upkeep.schedule(1, beside.job("x"), Lane.RECORDING).cancel()
         assert beside.after(1) == []
         assert beside.upkeep.drain(0)
 
@@ -139,7 +139,7 @@ class TestDraining:
             done.set()
             return 0.0 if first else None
 
-        upkeep.schedule(3600, run, important=True)
+        upkeep.schedule(3600, run, Lane.RECORDING)
         assert upkeep.drain(PATIENCE_SECONDS)
         assert done.is_set()
 
@@ -153,7 +153,7 @@ class TestDraining:
             clock.advance(60)
             release.wait(PATIENCE_SECONDS)
 
-        upkeep.schedule(0, run, important=True)
+        upkeep.schedule(0, run, Lane.RECORDING)
         try:
             assert not upkeep.drain(5)
         finally:
@@ -173,11 +173,11 @@ class TestThreads:
 
     def test_nothing_can_keep_the_urgent_ones_waiting(self) -> None:
         """A store that is away holds every other thread; the leases are renewed all the same."""
-        upkeep = Upkeep(workers=2)
+        upkeep = Upkeep()
         away, renewed = threading.Event(), threading.Event()
         for _ in range(8):
             upkeep.schedule(0, lambda: away.wait(PATIENCE_SECONDS) and None)
-        upkeep.schedule(0, renewed.set, urgent=True)
+        upkeep.schedule(0, renewed.set, Lane.RENEWAL)
         try:
             assert renewed.wait(PATIENCE_SECONDS)
         finally:
@@ -217,7 +217,7 @@ class TestForks:
     def test_jobs_and_threads_are_forgotten(self) -> None:
         """The parent renews its own leases."""
         upkeep = Upkeep()
-        upkeep.schedule(3600, lambda: None, important=True)
+        upkeep.schedule(3600, lambda: None, Lane.RECORDING)
         with upkeep._changed:  # another thread, at the moment of the fork
             assert in_child(lambda: upkeep._thread is None and len(upkeep) == 0 and upkeep.drain(0))
         assert len(upkeep) == 1
@@ -249,7 +249,7 @@ def test_at_exit_recordings_are_finished(monkeypatch: pytest.MonkeyPatch) -> Non
     """Those of the process's own upkeep, if it has one."""
     upkeep = Upkeep()
     done = threading.Event()
-    upkeep.schedule(3600, done.set, important=True)
+    upkeep.schedule(3600, done.set, Lane.RECORDING)
     monkeypatch.setattr(upkeep_module, "_default", upkeep)
     upkeep_module._at_exit()
     assert done.is_set()

@@ -77,6 +77,7 @@ class History:
 
     runs: int = 0
     failures: int = 0
+    sent_elsewhere: int = 0
     crashes: int = 0
     lost_leases: int = 0
     faults: int = 0
@@ -104,11 +105,12 @@ def remember(world: World, history: History, event: Event) -> History:
         case Seen(what=Began(owner)):
             return replace(history, runs=history.runs + 1, deeds=_with(history.deeds, owner, "runs"))
         case Seen(what=Ended(owner, how)):
-            failed = how in ("fails", "raises", "moved")
+            failed, moved = how in ("fails", "raises", "moved"), how == "moved"
             deed = "cut" if how == "cut" else "failed" if failed else "answered"
             return replace(
                 history,
-                failures=history.failures + failed,
+                failures=history.failures + (failed and not moved),
+                sent_elsewhere=history.sent_elsewhere + moved,
                 deeds=_with(history.deeds, owner, deed),
                 ended=_with(history.ended, owner, event.time),
             )
@@ -139,7 +141,7 @@ def _remember_write(world: World, history: History, event: Wrote) -> History:
         history = replace(history, superseded=history.superseded | {old.owner})
     if old.bound_until > old.created_at and event.time + _ahead(world, event.place, shown=True) >= old.bound_until:
         # The key was bound long enough, and is somebody else's now.
-        history = replace(history, runs=0, failures=0, crashes=0, lost_leases=0)
+        history = replace(history, runs=0, failures=0, sent_elsewhere=0, crashes=0, lost_leases=0)
     return history
 
 
@@ -233,7 +235,7 @@ def bounded_runs(world: World, history: History, event: Event) -> Iterator[str]:
     """The handler runs no oftener than the options allow."""
     match event:
         case Seen(what=Began(owner)):
-            runs, bound = history.runs + 1, 1
+            runs, bound = history.runs + 1, 1 + history.sent_elsewhere
             if world.settings.get("on_error") != "refuse":
                 bound += history.failures
             if world.settings.get("on_abandoned") != "refuse":

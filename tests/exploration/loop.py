@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, cast
 
@@ -40,6 +41,9 @@ class SteppedLoop(asyncio.AbstractEventLoop):
                     task.cancel()
             task.result()
         finally:
+            for left in self._tasks:  # the process dies: in good order, so that Python has nothing to complain of
+                with suppress(BaseException):
+                    cast("Coroutine[Any, Any, Any]", left.get_coro()).close()
             asyncio._set_running_loop(None)
 
     def _turn(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 
-from idem_middleware.upkeep import Upkeep
+from idem_middleware.upkeep import Lane, Upkeep
 
 
 def test_late_recordings_do_not_wait_for_claims_that_are_undone() -> None:
     """At a shutdown nothing may keep an answer from its record that is of less importance."""
-    upkeep = Upkeep(workers=2, urgent_workers=2)
+    upkeep = Upkeep()
     over, recorded = threading.Event(), threading.Event()
 
     def undo() -> None:
@@ -20,7 +20,7 @@ def test_late_recordings_do_not_wait_for_claims_that_are_undone() -> None:
 
     for _ in range(50):
         upkeep.schedule(0.0, undo)
-    upkeep.schedule(0.0, record, important=True)
+    upkeep.schedule(0.0, record, Lane.RECORDING)
     try:
         assert upkeep.drain(3.0)
         assert recorded.is_set()

@@ -64,7 +64,7 @@ _LONGEST_NUMBER = 64  # DynamoDB has 38 digits; longer text did not come from th
 _LONGEST_TEXT = 1024
 _MOST_CHUNKS = 10_000  # 3.5 GB; more would only keep a reader busy
 _SHA256_BYTES = 32
-_STATUSES = (100, 599)
+_STATUSES = (200, 599)
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
 _HEADER_VALUE = re.compile(r"[^\r\n\0]*")  # the three that end a header line for some server
@@ -190,13 +190,19 @@ def _fence(attributes: Mapping[object, object], read: Record) -> Record:
 
 def _meaning(attributes: Mapping[object, object], read: Record) -> Record:
     """Read the rest, which only this schema version is known to mean."""
+    created_at = _instant(attributes, "created_at")
+    if read.bound_until < created_at:
+        raise _Damaged("bound_until")  # it would set a key free that was never bound
+    expires_at = _instant(attributes, "expires_at")
+    if expires_at < created_at:
+        raise _Damaged("expires_at")
     return replace(
         read,
         attempt=_whole(attributes, "attempt", 0, _MOST),
         fingerprint=_bytes(attributes, "fingerprint"),
         caller_digest=_bytes(attributes, "caller_digest") if "caller_digest" in attributes else None,
-        created_at=_instant(attributes, "created_at"),
-        expires_at=_instant(attributes, "expires_at"),
+        created_at=created_at,
+        expires_at=expires_at,
         response=_response(attributes),
         # A checkpoint that can't be read is not "none": its work is done, and would be done again.
         checkpoint=_bytes(attributes, "checkpoint") if "checkpoint" in attributes else None,
