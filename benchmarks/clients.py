@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import hardware, interleaved, stub, table, today, versions
+from benchmarks.measuring import call_by_call, hardware, interleaved, stub, table, today, versions
 from idem_middleware import AsyncEngine, DynamoDBStore, Engine, Options, Request, Response
 from idem_middleware.body import RequestBody
 from idem_middleware.records import KeptResponse, Record, Status
@@ -152,41 +152,60 @@ def by_engine_async(engine: AsyncEngine) -> Callable[[], Awaitable[object]]:
     return lambda: engine.run(request(), handler)
 
 
-Variants = dict[str, Callable[[int], object]]
+Blocking = dict[str, Callable[[], object]]
+Looped = dict[str, Callable[[int], object]]
 
 
-def new_requests(url: str, runner: asyncio.Runner) -> Variants:
-    """All that is compared for a request that was never seen."""
-    boto3_store = DynamoDBStore("keys", endpoint=url)
-    lean_store = DynamoDBStore("keys", endpoint=url, transport="lean")
-    native = lean_store.to_async()
-    options = Options(caller="shared")
-    first = claim(boto3_store.clock.now())
-    last = completed(first, ANSWER.body)
-    boto3_send, lean_send = boto3_store._transport, lean_store._transport  # noqa: SLF001  # what we compare is below
-    variants: Variants = {
-        "boto3 as it comes, by hand": partial(repeated, by_hand(plain_boto3(url), first, last)),
-        BASE: partial(repeated, by_hand(boto3_send, first, last)),
-        "boto3, store": partial(repeated, by_store(boto3_store, first, last)),
-        "boto3, everything": partial(repeated, by_engine(Engine(boto3_store, options))),
-        "lean, by hand": partial(repeated, by_hand(lean_send, first, last)),
-        "lean, store": partial(repeated, by_store(lean_store, first, last)),
-        "lean, everything": partial(repeated, by_engine(Engine(lean_store, options))),
+class Setting:
+    """Stores on one endpoint, and the two records that a new request writes."""
+
+    def __init__(self, url: str) -> None:
+        self.boto3 = DynamoDBStore("keys", endpoint=url)
+        self.lean = DynamoDBStore("keys", endpoint=url, transport="lean")
+        self.nowhere = DynamoDBStore("keys", client=Nowhere())
+        self.options = Options(caller="shared")
+        self.first = claim(self.boto3.clock.now())
+        self.last = completed(self.first, ANSWER.body)
+
+    def by_hand(self, store: DynamoDBStore) -> Callable[[], object]:
+        """Two writes over the store's own transport."""
+        return by_hand(store._transport, self.first, self.last)  # noqa: SLF001  # what is compared is below the store
+
+
+def new_requests(url: str) -> Blocking:
+    """All that is compared for a request that was never seen, by one caller that blocks."""
+    setting = Setting(url)
+    variants: Blocking = {
+        "boto3 as it comes, by hand": by_hand(plain_boto3(url), setting.first, setting.last),
+        BASE: setting.by_hand(setting.boto3),
     }
-    for name, share in own_share(options, first, last).items():
-        variants[name] = partial(repeated, share)
-    native_send: Any = native._transport  # type: ignore[attr-defined]  # noqa: SLF001
+    for name, store in {"boto3": setting.boto3, "lean": setting.lean, "no client": setting.nowhere}.items():
+        variants |= {
+            f"{name}, by hand": setting.by_hand(store),
+            f"{name}, store": by_store(store, setting.first, setting.last),
+            f"{name}, everything": by_engine(Engine(store, setting.options)),
+        }
+    return variants
+
+
+def new_requests_on_a_loop(url: str, runner: asyncio.Runner) -> Looped:
+    """The same on an event loop."""
+    setting = Setting(url)
+    native = setting.lean.to_async()
+    send: Any = native._transport  # type: ignore[attr-defined]  # noqa: SLF001  # as above
+    pair = by_hand_async(send, setting.first, setting.last)
+    in_threads = by_engine_async(AsyncEngine(setting.boto3, setting.options))
+    everything = by_engine_async(AsyncEngine(setting.lean, setting.options))
+    variants: Looped = {BASE: partial(repeated, setting.by_hand(setting.boto3))}
     for width in IN_FLIGHT:
         loop = partial(in_flight, runner, width)
         variants |= {
-            f"boto3 in threads, everything, {width} in flight": partial(
-                loop, by_engine_async(AsyncEngine(boto3_store, options))
+            f"boto3 in threads, everything, {width} in flight": partial(loop, in_threads),
+            f"native lean, by hand, {width} in flight": partial(loop, pair),
+            f"native lean, store, {width} in flight": partial(
+                loop, by_store_async(native, setting.first, setting.last)
             ),
-            f"native lean, by hand, {width} in flight": partial(loop, by_hand_async(native_send, first, last)),
-            f"native lean, store, {width} in flight": partial(loop, by_store_async(native, first, last)),
-            f"native lean, everything, {width} in flight": partial(
-                loop, by_engine_async(AsyncEngine(lean_store, options))
-            ),
+            f"native lean, everything, {width} in flight": partial(loop, everything),
         }
     return variants
 
@@ -202,33 +221,14 @@ class Nowhere:
         return {"ResponseMetadata": {"HTTPStatusCode": 200, "HTTPHeaders": headers, "RetryAttempts": 0}}
 
 
-def own_share(options: Options, first: Record, last: Record) -> dict[str, Callable[[], object]]:
-    """What is left without any client."""
-    store = DynamoDBStore("keys", client=Nowhere())
-    return {
-        "no client, by hand": by_hand(store._transport, first, last),  # noqa: SLF001  # as above
-        "no client, store": by_store(store, first, last),
-        "no client, everything": by_engine(Engine(store, options)),
-    }
-
-
-def replays(url: str, runner: asyncio.Runner, found: Record) -> Variants:
+def replays(url: str, found: Record) -> Blocking:
     """The one call of a replay, which brings the record: through the store alone."""
-    boto3_store = DynamoDBStore("keys", endpoint=url)
-    lean_store = DynamoDBStore("keys", endpoint=url, transport="lean")
-    native = lean_store.to_async()
 
     def once(store: Store) -> None:
         store.create(found, store.clock.monotonic() + 3)
 
-    async def once_native() -> None:
-        await native.create(found, native.clock.monotonic() + 3)
-
-    return {
-        "boto3": partial(repeated, partial(once, boto3_store)),
-        "lean": partial(repeated, partial(once, lean_store)),
-        "native lean, 16 in flight": partial(in_flight, runner, 16, once_native),
-    }
+    setting = Setting(url)
+    return {"boto3": partial(once, setting.boto3), "lean": partial(once, setting.lean)}
 
 
 def plain_boto3(url: str) -> Callable[..., object]:
@@ -250,25 +250,27 @@ def report(requests: int, rounds: int, delay_ms: float) -> Iterator[str]:
     yield f"- {versions('boto3', 'urllib3', 'aiohttp', 'orjson')}"
     yield f"- `python -m benchmarks.clients --requests {requests} --rounds {rounds} --delay-ms {delay_ms:g}`"
     delay = ("--delay-ms", str(delay_ms))
-    with asyncio.Runner() as runner:
-        yield from ("", "## A new request: two writes", "")
-        with stub(*delay) as url:
-            yield from table(interleaved(new_requests(url, runner), requests, rounds), BASE)
+    with stub(*delay) as url:
+        yield from ("", "## A new request, two writes: one caller that blocks", "")
+        yield from table(call_by_call(new_requests(url), requests * rounds), BASE)
+    with stub(*delay) as url, asyncio.Runner() as runner:
+        yield from ("", "## A new request, two writes: an event loop", "")
+        yield from table(interleaved(new_requests_on_a_loop(url, runner), requests, rounds), BASE)
     for size in (65, 3000):
-        with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        with tempfile.TemporaryDirectory() as folder:
             item = Path(folder) / "item.json"
             found = completed(claim(4e9), os.urandom(size))
             item.write_bytes(encode(item_of(found)))
-            yield from ("", f"## A replay of {size} bytes: one write that fails, the store alone", "")
             with stub(*delay, "--found", str(item)) as url:
-                yield from table(interleaved(replays(url, runner, found), requests, rounds), "boto3")
+                yield from ("", f"## A replay of {size} bytes, one write that fails: the store alone", "")
+                yield from table(call_by_call(replays(url, found), requests * rounds), "boto3")
 
 
 def main() -> None:
     """Print a report, and keep it if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=64, help="per variant and round")
-    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--rounds", type=int, default=31, help="how often")
     parser.add_argument("--delay-ms", type=float, default=0.0, help="how long the stub takes for an answer")
     parser.add_argument("--save", action="store_true", help="into benchmarks/results, under today's date")
     arguments = parser.parse_args()

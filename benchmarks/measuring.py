@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,16 +16,32 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
 
-__all__ = ["Cost", "hardware", "interleaved", "stub", "table", "versions"]
+__all__ = ["Cost", "call_by_call", "hardware", "interleaved", "stub", "table", "today", "versions"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one request cost, on the average of one round."""
+    """What one request cost, or one on the average of a round."""
 
     cpu_us: float
     """CPU of this whole process, all its threads, microseconds."""
     wall_us: float
+
+
+def call_by_call(variants: Mapping[str, Callable[[], object]], calls: int) -> dict[str, list[Cost]]:
+    """Let the variants take turns, call by call: whatever else happens on the machine happens to all of them."""
+    costs: dict[str, list[Cost]] = {name: [] for name in variants}
+    for once in variants.values():
+        for _ in range(50):
+            once()
+    gc.collect()
+    for _ in range(calls):
+        for name, once in variants.items():
+            cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+            once()
+            cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
+            costs[name].append(Cost(cpu / 1000, wall / 1000))
+    return costs
 
 
 def interleaved(variants: Mapping[str, Callable[[int], object]], requests: int, rounds: int) -> dict[str, list[Cost]]:
@@ -48,30 +64,25 @@ def interleaved(variants: Mapping[str, Callable[[int], object]], requests: int, 
 
 
 def table(costs: Mapping[str, list[Cost]], base: str) -> list[str]:
-    """Lines of Markdown: medians, the ratio to `base` of the same round with its quartiles, and of the quiet rounds.
+    """Lines of Markdown: median and first decile of the CPU, and their ratios to those of `base`.
 
-    The quiet ratio is that of the first quartiles: on a machine with other work the most trustworthy.
+    The first decile is what it costs when nothing else gets in the way; other work on the machine only ever adds.
     """
-    lines = [
-        "| variant | CPU µs | ratio to base | quartiles | quiet ratio | wall µs |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    quiet_base = _first_quartile(costs[base])
+    lines = ["| variant | CPU µs | ratio | CPU µs, first decile | ratio | wall µs |", "|---|---:|---:|---:|---:|---:|"]
+    base_low, base_middle = _low_and_middle(cost.cpu_us for cost in costs[base])
     for name, own in costs.items():
-        ratios = [cost.cpu_us / other.cpu_us for cost, other in zip(own, costs[base], strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        cpu_us = statistics.median(cost.cpu_us for cost in own)
-        wall_us = statistics.median(cost.wall_us for cost in own)
+        low, middle = _low_and_middle(cost.cpu_us for cost in own)
+        _, wall = _low_and_middle(cost.wall_us for cost in own)
         shown = f"**{name}**" if name == base else name
-        quiet = _first_quartile(own) / quiet_base
         lines.append(
-            f"| {shown} | {cpu_us:.0f} | {middle:.2f} | {low:.2f} to {high:.2f} | {quiet:.2f} | {wall_us:.0f} |"
+            f"| {shown} | {middle:.0f} | {middle / base_middle:.2f} | {low:.0f} | {low / base_low:.2f} | {wall:.0f} |"
         )
     return lines
 
 
-def _first_quartile(costs: list[Cost]) -> float:
-    return statistics.quantiles([cost.cpu_us for cost in costs], n=4)[0]
+def _low_and_middle(values: Iterable[float]) -> tuple[float, float]:
+    deciles = statistics.quantiles(values, n=10, method="inclusive")
+    return deciles[0], deciles[4]
 
 
 @contextmanager

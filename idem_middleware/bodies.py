@@ -18,7 +18,7 @@ CHUNK_BYTES = 350 * 1024
 # More header text than any common server lets out; beyond it the answer is not kept rather than not written.
 MAX_HEADER_BYTES = 64 * 1024
 # A few megabytes that somebody planted in the table can be made to inflate to a thousand times as much.
-MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
 # zlib gains nothing on a body this short, and an item below 1 KB costs one unit anyway.
 _COMPRESS_FROM_BYTES = 512
 _LEVEL = 1  # 27 % of 1 MB JSON at 6 ms; level 6 takes three times as long for 22 %

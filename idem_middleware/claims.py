@@ -130,35 +130,38 @@ class Claim:
         if self.runtime.open_upkeep_store() and not self.settled and (left := self._until_renewal()) > 0:
             return left
         with self.lock.held_if_free() as free:
-            if self.settled:
+            if self.settled or (free and self._is_over()):
                 return None
             if not free:  # the end is being written, which may take its time: no thread waits for it here
                 return min(1.0, self._interval / 3)
-            store = self.runtime.upkeep_store
-            # Read now, not when this was due: the process may have been frozen meanwhile. A lease that is over is
-            # never revived, since others may have seen its end.
-            if store.clock.now() >= self.record.expires_at:
-                self.tell(EventKind.LEASE_LOST, reason="lapsed")
-                return None
-            if store.clock.monotonic() >= self._renew_until:
-                self.tell(EventKind.ABANDONED, reason="max-execution")
-                return None
-            options, margin = self.attempt.options, store.clock.margin_seconds
-            try:
-                step = swap(
-                    self,
-                    store,
-                    lambda old, now: transitions.renewed(old, now, options, margin),
-                    store.clock.monotonic() + _RENEWAL_DEADLINE_SECONDS,
-                )
-            except StoreUnavailable as error:
-                self.tell(EventKind.STORE_FAILED, reason="renewal", dynamo_error_code=error.code)
-                return min(1.0, self._interval / 3)
-            if isinstance(step, Execute):
-                self.tell(EventKind.RENEWED)
-                return self._until_renewal()
-            self._lose()
-            return None
+            return self._renewed(self.runtime.upkeep_store)
+
+    def _is_over(self) -> bool:
+        """Whether the lease is not to be renewed any more."""
+        clock = self.runtime.store.clock
+        # Read now, not when this was due: the process may have been frozen meanwhile. A lease that is over is never
+        # revived, since others may have seen its end.
+        if clock.now() >= self.record.expires_at:
+            self.tell(EventKind.LEASE_LOST, reason="lapsed")
+            return True
+        if clock.monotonic() >= self._renew_until:
+            self.tell(EventKind.ABANDONED, reason="max-execution")
+            return True
+        return False
+
+    def _renewed(self, store: Store) -> float | None:
+        options, margin = self.attempt.options, store.clock.margin_seconds
+        deadline = store.clock.monotonic() + _RENEWAL_DEADLINE_SECONDS
+        try:
+            step = swap(self, store, lambda old, now: transitions.renewed(old, now, options, margin), deadline)
+        except StoreUnavailable as error:
+            self.tell(EventKind.STORE_FAILED, reason="renewal", dynamo_error_code=error.code)
+            return min(1.0, self._interval / 3)
+        if isinstance(step, Execute):
+            self.tell(EventKind.RENEWED)
+            return self._until_renewal()
+        self._lose()
+        return None
 
     def _lose(self) -> None:
         if not self._lease_lost:
@@ -167,8 +170,12 @@ class Claim:
 
     def _record_later(self, plan: Plan, error: StoreUnavailable) -> None:
         """The store was not reached in time: go on in the background, while the lease is renewed."""
-        self._recording_late = True
         self.tell(EventKind.STORE_FAILED, reason="recording", dynamo_error_code=error.code)
+        self.leave_to_upkeep(plan, _BACKOFF_SECONDS[0])
+
+    def leave_to_upkeep(self, plan: Plan, delay_seconds: float = 0.0) -> None:
+        """Carry it out in the background, for whoever can't."""
+        self._recording_late = True
         give_up_at = self.runtime.store.clock.monotonic() + _LATE_RECORDING_SECONDS
         pauses = backoff()
 
@@ -193,7 +200,7 @@ class Claim:
                     self.lost(plan)
                 return None
 
-        self.runtime.upkeep.schedule(pauses(), run, Lane.RECORDING)
+        self.runtime.upkeep.schedule(delay_seconds, run, Lane.RECORDING)
 
 
 class BaseLease:
@@ -212,6 +219,11 @@ class BaseLease:
         if self._claim.decide():
             self._claim.end()
             self._claim.tell(EventKind.ABANDONED)
+
+    def drop(self, location: str | None = None) -> None:
+        """The answer was thrown away unseen, without a word: record, in the background, that it is not kept."""
+        if self._claim.decide():
+            self._claim.leave_to_upkeep(self._plan_omission(location))
 
     @property
     def attempt(self) -> int:

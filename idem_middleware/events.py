@@ -109,7 +109,7 @@ class LoggingObserver:
 def told(error: BaseException) -> str:
     """What a log may say of an error in a user's function: what it is and where, not its text.
 
-    That is often made of what the function was given: a token that is no key of a dictionary, a body that does not parse.
+    That is often made of what the function was given: a token that is in no dictionary, a body that does not parse.
     """
     frames = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in extract_tb(error.__traceback__)[1:]]
     return f"{type(error).__name__} ({' > '.join(frames) or 'when it was called'})"

@@ -114,7 +114,7 @@ def identify(request: Request, admitted: Admitted, caller: str | None) -> Identi
     document = _Document(request)
     try:
         payload = _payload(request, options, document)
-    except Exception as error:  # a body that the function can't read is the client's
+    except Exception as error:  # noqa: BLE001 - a body that the function can't read is the client's
         logger.debug("what is compared can't be read from the request: %s", told(error))
         reason = f"What is compared of the request can't be read ({_kind(error)})."
         return Problem(ProblemType.KEY_INVALID, reason=reason)

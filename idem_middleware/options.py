@@ -336,7 +336,7 @@ def _pattern_problems(pattern: object) -> Iterable[str]:
 
 def _relation_problems(options: Options) -> Iterable[str]:
     lease, longest = options.lease_seconds, options.max_execution_seconds
-    if _is_number(lease) and _is_number(longest) and longest < lease <= _LARGEST_SECONDS:
+    if _is_number(lease) and _is_number(longest) and 0 < longest < lease <= _LARGEST_SECONDS:
         yield f"max_execution_seconds ({longest:g}) must not be shorter than lease_seconds ({lease:g})"
     if options.on_expired == "refuse" and _is_number(options.tombstone_seconds) and options.tombstone_seconds == 0:
         yield "on_expired='refuse' needs tombstone_seconds: without it nothing is left to tell an expired key by"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Self
+from weakref import finalize
 
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.capture import DRAIN_SECONDS, Capture
@@ -28,6 +29,9 @@ class RecordedStream(Iterator[bytes]):
         self._lease = lease
         self._on_close = getattr(pieces, "close", None) if on_close is None else on_close
         self._ended = False
+        # A server that neither reads nor closes it has thrown the answer away.
+        self._dropped = finalize(self, lease.drop, capture.location)
+        self._dropped.atexit = False
 
     def __iter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from idem_middleware.stores.expiry import ExpiryIndex
 
 __all__ = ["MemoryStore"]
 
+_COLLECTED_PER_CLAIM = 2
 _RECORD_BYTES = 1024
 """What a record without its answer is taken to need in memory: measured 0.9 KB on CPython 3.11."""
 
@@ -113,7 +114,7 @@ class MemoryStore:
     def _make_room(self, needed: int, now: float) -> None:
         """Forget two keys that are free for each new one, so that a backlog shrinks; more, if there is no room."""
         collected = 0
-        while collected < 2 or self._is_over(1, needed):
+        while collected < _COLLECTED_PER_CLAIM or self._is_over(1, needed):
             pk = self._ends.pop_ended(now)
             if pk is None:
                 break

@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.contrib.auth import REDIRECT_FIELD_NAME
+from django.http import HttpRequest, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.urls import NoReverseMatch
@@ -25,17 +26,22 @@ def from_view(request: HttpRequest, response: HttpResponseBase, headers: HeaderP
     if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return not method_refused(headers, request.method or "")
     if response.status_code == HTTPStatus.FOUND:
-        return not _is_login(response)
+        return not _is_login(request, response)
     return not (getattr(response, "exception", False) and _refused_by_rest_framework(response))
 
 
-def _is_login(response: HttpResponseBase) -> bool:
-    """`login_required` and the like send whoever is not logged in to the login page."""
+def _is_login(request: HttpRequest, response: HttpResponseBase) -> bool:
+    """`login_required` and the like send whoever is not logged in to the login page, and from there back here.
+
+    A view that has done its work may send its client to the login page as well; but not back.
+    """
     try:
         login = resolve_url(settings.LOGIN_URL)
     except NoReverseMatch:
         return False
-    return urlsplit(response.get("Location", "")).path == urlsplit(login).path
+    target = urlsplit(response.get("Location", ""))
+    back = QueryDict(target.query).get(REDIRECT_FIELD_NAME, "")
+    return target.path == urlsplit(login).path and urlsplit(back).path == request.path
 
 
 def _refused_by_rest_framework(response: Any) -> bool:

@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from django.utils.functional import LazyObject, empty
 
 from idem_middleware.blocking.engine import Engine
+from idem_middleware.events import told
 from idem_middleware.identity import Admitted, CallerUnknown, caller_name
 
 __all__ = ["caller_of", "caller_of_async"]
@@ -54,7 +55,7 @@ async def _answer(function: Callable[[Any], object], request: HttpRequest) -> ob
             answer = await sync_to_async(function)(request)
         return await answer if inspect.isawaitable(answer) else answer
     except Exception as error:
-        logger.exception("the caller function raised")
+        logger.error("the caller function raised %s", told(error))  # noqa: TRY400 - its text may hold a token
         raise CallerUnknown from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from weakref import finalize
 
 from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.aio.streaming import settle_capture
@@ -42,6 +43,9 @@ class AsyncRecordedStream(AsyncIterator[bytes]):
         self._limit: asyncio.TimerHandle | None = None
         self._gone = False
         self._ended = False
+        # Django throws an answer away, unread and unclosed, when its client leaves just as the view has returned.
+        self._dropped = finalize(self, lease.drop, capture.location)
+        self._dropped.atexit = False
         with suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
 
@@ -84,6 +88,7 @@ class AsyncRecordedStream(AsyncIterator[bytes]):
     def _started(self) -> asyncio.Task[None]:
         if self._producer is None:
             self._loop = asyncio.get_running_loop()
+            self._dropped.detach()  # from here on the producer sees to it
             self._producer = self._loop.create_task(self._produce())
             _producers.add(self._producer)
             self._producer.add_done_callback(_producers.discard)

@@ -9,7 +9,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.chaos.history import Outcome, Try
@@ -73,10 +73,22 @@ class Clients:
 
         self._all(client)
 
-    def _all(self, client: object) -> None:
+    def _all(self, client: Callable[[], None]) -> None:
+        def then_hang_up() -> None:
+            try:
+                client()
+            finally:
+                for connection in self._connections().values():
+                    connection.close()
+
         with ThreadPoolExecutor(self._threads) as pool:
-            for future in [pool.submit(client) for _ in range(self._threads)]:  # type: ignore[arg-type]
+            for future in [pool.submit(then_hang_up) for _ in range(self._threads)]:
                 future.result()
+
+    def _connections(self) -> dict[int, http.client.HTTPConnection]:
+        """Those of this thread, by machine."""
+        connections: dict[int, http.client.HTTPConnection] = self._local.__dict__.setdefault("connections", {})
+        return connections
 
     def _follow(self, flow: Flow, until: float) -> None:
         chance = random.Random(flow.seed)  # noqa: S311  # made up, not secret
@@ -120,7 +132,7 @@ class Clients:
     def _exchange(
         self, work: Work, headers: dict[str, str], machine: int, chance: random.Random, patience: float
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        connections: dict[int, http.client.HTTPConnection] = self._local.__dict__.setdefault("connections", {})
+        connections = self._connections()
         connection = connections.pop(machine, None)
         if connection is not None and chance.random() >= _REUSE:
             connection.close()

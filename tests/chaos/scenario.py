@@ -14,7 +14,7 @@ from tests.chaos.checker import Verdict, check
 from tests.chaos.clients import Clients
 from tests.chaos.faults import Pace, Vandal
 from tests.chaos.fleet import Fleet, Machine
-from tests.chaos.history import History, Policy, Told, history_of, read_trail, write_tries
+from tests.chaos.history import History, Policy, history_of, read_trail, write_tries
 from tests.chaos.store import DurableDynamoDB, RunningProxy, files_that_outlive_a_process
 from tests.chaos.workload import flows
 from tests.support.polling import eventually
@@ -136,7 +136,7 @@ def _figures(history: History, verdict: Verdict, vandal: Vandal, proxy: RunningP
         else f"{one.status} {one.problem or ('replayed' if one.replayed else 'fresh')}"
         for one in history.tries
     )
-    skewed = {event.pid for event in history.told if isinstance(event, Told) and event.event == "clock_skewed"}
+    skewed = {event.pid for event in history.told if event.event == "clock_skewed"}
     return {
         "requests": len(history.tries),
         "keys": len({one.subject for one in history.tries}),

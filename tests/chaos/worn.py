@@ -1,4 +1,7 @@
-"""A process that is warmed up, worn, and looked at twice: `python -m tests.chaos.worn FRAMEWORK WARM-UP REQUESTS FOLDER`."""
+"""A process that is warmed up, worn, and looked at twice.
+
+`python -m tests.chaos.worn FRAMEWORK WARM-UP REQUESTS FOLDER`
+"""
 
 from __future__ import annotations
 

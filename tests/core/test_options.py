@@ -254,7 +254,7 @@ class TestForms:
     [
         ({}, "POST", "/any", True),
         ({}, "GET", "/any", False),
-        ({}, "post", "/any", False),
+        ({}, "post", "/any", True),
         ({"methods": ["POST"]}, "PUT", "/any", False),
         ({"mode": "off"}, "POST", "/any", False),
         ({"mode": "observe"}, "POST", "/any", True),

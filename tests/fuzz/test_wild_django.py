@@ -22,6 +22,7 @@ from hypothesis import given, settings
 
 from idem_middleware import Event
 from tests.fuzz.wire import EXAMPLES, PROTECTIONS, AsgiApp, Send, Wild, check, over_asgi, over_wsgi, wild_requests
+from tests.support.polling import eventually
 
 if not django_settings.configured:
     from tests.adapters.django import conftest as _configures_django  # noqa: F401 - one set of settings a process
@@ -96,9 +97,7 @@ def test_a_streamed_answer_that_django_drops_is_settled(asynchronous: bool) -> N
         response = await handler.get_response_async(request)
         del response
         gc.collect()
-        for _ in range(50):  # turns of the loop, for whoever settles it
-            await asyncio.sleep(0)
-        await asyncio.to_thread(gc.collect)
+        await asyncio.to_thread(eventually, lambda: len(events) > 1, what="settled")
         return [event.kind.value for event in events]
 
     with project(view) as events:

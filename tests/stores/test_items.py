@@ -47,7 +47,7 @@ chunkings = st.builds(
 )
 kept_responses = st.builds(
     KeptResponse,
-    status=st.integers(100, 599),
+    status=st.integers(200, 599),
     headers=st.lists(st.tuples(header_names, header_values), max_size=5).map(tuple),
     encoding=st.sampled_from(["identity", "deflate"]),
     body=bodies,
@@ -58,8 +58,16 @@ responses = st.one_of(
     st.builds(replace, kept_responses, body=st.none(), chunks=chunkings),
     st.builds(OmittedResponse, reason=ascii_words, location=st.none() | header_values),
 )
+
+
+def _record(times: list[float], **fields: Any) -> Record:
+    """None ends before it began."""
+    return Record(created_at=times[0], expires_at=times[1], bound_until=times[2], **fields)
+
+
 records = st.builds(
-    Record,
+    _record,
+    st.tuples(instants, instants, instants).map(sorted),
     pk=st.just(PK),
     status=st.sampled_from(Status),
     version=counters,
@@ -67,9 +75,6 @@ records = st.builds(
     attempt=counters,
     fingerprint=bodies,
     caller_digest=st.none() | bodies,
-    created_at=instants,
-    expires_at=instants,
-    bound_until=instants,
     response=responses,
     checkpoint=st.none() | bodies,
 )

@@ -155,7 +155,12 @@ def record_of(item: object, pk: str) -> Record:
         read = _fence(attributes, read)
         read = replace(read, bound_until=_instant(attributes, "bound_until"))
         read = replace(read, schema=_whole(attributes, "schema", 0, _MOST))
-        return _meaning(attributes, read) if read.schema == SCHEMA_VERSION else read
+        if read.schema != SCHEMA_VERSION:
+            return read
+        created_at = _instant(attributes, "created_at")
+        if read.bound_until < created_at:  # no record ends before it began: this would set a key free that is bound
+            return replace(read, bound_until=inf, schema=UNREADABLE)
+        return _meaning(attributes, replace(read, created_at=created_at))
     except _Damaged:
         return replace(read, schema=UNREADABLE)
 
@@ -190,18 +195,14 @@ def _fence(attributes: Mapping[object, object], read: Record) -> Record:
 
 def _meaning(attributes: Mapping[object, object], read: Record) -> Record:
     """Read the rest, which only this schema version is known to mean."""
-    created_at = _instant(attributes, "created_at")
-    if read.bound_until < created_at:
-        raise _Damaged("bound_until")  # it would set a key free that was never bound
     expires_at = _instant(attributes, "expires_at")
-    if expires_at < created_at:
+    if expires_at < read.created_at:
         raise _Damaged("expires_at")
     return replace(
         read,
         attempt=_whole(attributes, "attempt", 0, _MOST),
         fingerprint=_bytes(attributes, "fingerprint"),
         caller_digest=_bytes(attributes, "caller_digest") if "caller_digest" in attributes else None,
-        created_at=created_at,
         expires_at=expires_at,
         response=_response(attributes),
         # A checkpoint that can't be read is not "none": its work is done, and would be done again.

@@ -6,6 +6,7 @@ Every attribute goes by a placeholder: `status`, `owner` and `ttl` are among the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from idem_middleware.records import Record
@@ -62,23 +63,30 @@ def swap_request(table: str, old: Record, new: Record) -> Request:
         raise ValueError("a swap stays under one key")
     item = item_of(new)
     key = {"pk": item.pop("pk")}
-    gone = sorted(OPTIONAL - item.keys())
-    assignments = ", ".join(f"#{name} = :{name}" for name in item)
-    update = f"SET {assignments}" + (f" REMOVE {', '.join(f'#{name}' for name in gone)}" if gone else "")
+    update, names, placeholders = _swap_expressions(tuple(item))
+    values = dict(zip(placeholders, item.values(), strict=True))
+    values[":old_version"] = {"N": str(old.version)}
+    values[":old_owner"] = {"S": old.owner}
+    values[":old_status"] = {"S": old.status.value}
     return {
         "TableName": table,
         "Key": key,
         "UpdateExpression": update,
         "ConditionExpression": "#version = :old_version AND #owner = :old_owner AND #status = :old_status",
-        "ExpressionAttributeNames": {f"#{name}": name for name in [*item, *gone]},
-        "ExpressionAttributeValues": {
-            **{f":{name}": value for name, value in item.items()},
-            ":old_version": {"N": str(old.version)},
-            ":old_owner": {"S": old.owner},
-            ":old_status": {"S": old.status.value},
-        },
+        "ExpressionAttributeNames": dict(names),
+        "ExpressionAttributeValues": values,
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
+
+
+@lru_cache(maxsize=16)
+def _swap_expressions(given: tuple[str, ...]) -> tuple[str, dict[str, str], tuple[str, ...]]:
+    """What an update that sets these attributes says: a record has few shapes, so each is written once."""
+    gone = sorted(OPTIONAL.difference(given))
+    update = f"SET {', '.join(f'#{name} = :{name}' for name in given)}"
+    if gone:
+        update += f" REMOVE {', '.join(f'#{name}' for name in gone)}"
+    return update, {f"#{name}": name for name in (*given, *gone)}, tuple(f":{name}" for name in given)
 
 
 def load_request(table: str, pk: str) -> Request:

@@ -29,7 +29,11 @@ def build_asgi(settings: Settings) -> Any:
     from tests.probe.apps.django_views import urls  # noqa: PLC0415  # as above
 
     urlconf.urlpatterns = urls(settings, _guard(settings), asynchronous=True)
-    return get_asgi_application()
+    if settings.bare:
+        return get_asgi_application()
+    from idem_django.asgi import get_asgi_application as product_application  # noqa: PLC0415  # a bare probe has none
+
+    return product_application()
 
 
 def build_drf(settings: Settings) -> Any:
