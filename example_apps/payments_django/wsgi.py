@@ -1,6 +1,6 @@
 """The payments API for a WSGI server.
 
-    IDEMPOTENCY_STORE=dynamodb://TABLE gunicorn --threads 16 example_apps.payments_django.wsgi:application
+IDEMPOTENCY_STORE=dynamodb://TABLE gunicorn --threads 16 example_apps.payments_django.wsgi:application
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def test_settings_that_would_have_no_effect_are_refused() -> None:
     "wrong",
     [
         {"transport": "fast"},
-        {"transport": "lean", "client": ScriptedClient()},
+        {"transport": "lean", "client": "a client"},
         {"table": "x"},
         {"table": "with space"},
         {"endpoint": "127.0.0.1:8000"},
