@@ -37,7 +37,6 @@ MAX_ROUNDS = 16
 """How often one decision may lose a swap before it gives up: each loss means that somebody else got on."""
 
 _RENEWAL_DEADLINE_SECONDS = 1.0  # a renewal holds the lease's lock, so a completion may wait this long for it
-_SHORT_LEASE_SECONDS = 15.0
 _LATE_RECORDING_SECONDS = 60.0  # how long an answer is tried to be recorded after its client has it
 _UNDO_SECONDS = 60.0
 _LANDING_SECONDS = 6.0  # how long a write that was given up may still be on its way to the store
@@ -63,11 +62,7 @@ class Claim:
         self._recording_late = False
         clock = runtime.store.clock
         self._renew_until = clock.monotonic() + attempt.options.max_execution_seconds
-        first = self._until_renewal()
-        if not runtime.upkeep_store_is_open:
-            # To open it, which must not be on the first renewal's time; where that is near, at once.
-            first = 0.0 if attempt.options.lease_seconds < _SHORT_LEASE_SECONDS else first / 2
-        self._renewal = runtime.upkeep.schedule(first, _weakly(self), Lane.RENEWAL)
+        self._renewal = runtime.upkeep.schedule(self._until_renewal(), _weakly(self), Lane.RENEWAL)
 
     def tell(self, kind: EventKind, **fields: object) -> None:
         """Emit an event about this claim."""
@@ -127,8 +122,6 @@ class Claim:
 
     def renew(self) -> float | None:
         """Begin the lease again; gives the seconds until the next time, None when it is over."""
-        if self.runtime.open_upkeep_store() and not self.settled and (left := self._until_renewal()) > 0:
-            return left
         with self.lock.held_if_free() as free:
             if self.settled or (free and self._is_over()):
                 return None

@@ -51,7 +51,7 @@ class Runtime:
         self._log = log or LoggingObserver()
         self._twin: Store | None = None
         self._twin_lock = threading.Lock()
-        self._twin_opened = False
+        self._ready_twin: Store | None = None
         self.undos_lock = threading.Lock()
         self.undos: dict[str, Any] = {}  # jobs of `claims`, by key
         reset_in_children(self)
@@ -66,32 +66,31 @@ class Runtime:
 
     @property
     def upkeep_store(self) -> Store:
-        """The same records over connections that request traffic can't use up; opened when first needed."""
+        """The same records over connections that request traffic can't use up.
+
+        Making those may take longer than a short lease has left, on a busy machine. It goes on beside the first use,
+        which has the requests' own connections.
+        """
+        if self._ready_twin is not None:
+            return self._ready_twin
         with self._twin_lock:
             if self._twin is None:
                 self._twin = self.store.twin()
-            return self._twin
+                if hasattr(self._twin, "open"):
+                    self.upkeep.schedule(0.0, self._open_twin)
+                else:
+                    self._ready_twin = self._twin
+        return self._ready_twin or self.store
 
-    @property
-    def upkeep_store_is_open(self) -> bool:
-        """Whether `open_upkeep_store` has been called in this process."""
-        return self._twin_opened
-
-    def open_upkeep_store(self) -> bool:
-        """Open it before it is needed in a hurry; False if that was done already in this process."""
-        if self._twin_opened:
-            return False
-        self._twin_opened = True
-        open_ = getattr(self.upkeep_store, "open", None)
-        if open_ is not None:
-            with suppress(StoreUnavailable):  # whoever needs it will be told
-                open_()
-        return True
+    def _open_twin(self) -> None:
+        with suppress(StoreUnavailable):  # whoever calls it will be told
+            self._twin.open()  # type: ignore[union-attr]
+        self._ready_twin = self._twin
 
     def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
-        """The parent may have been opening the twin."""
+        """The parent may have been opening the twin, or undoing a claim."""
         self._twin_lock = threading.Lock()
-        self._twin_opened = False
+        self._twin = self._ready_twin = None
         self.undos_lock = threading.Lock()
         self.undos = {}
 

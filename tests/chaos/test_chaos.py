@@ -45,8 +45,8 @@ def test_every_promise_holds_while_workers_die_and_the_store_comes_and_goes(
     scenario = Scenario(
         framework=framework,
         policy=policy,
-        requests=180,
-        seconds=5,
+        requests=150,
+        seconds=20,
         seed=secrets.randbits(32),
         machines=(Machine(), Machine(clock_offset=clock_offset)),
         threads=12,

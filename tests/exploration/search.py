@@ -30,7 +30,7 @@ from tests.exploration.worlds import World
 __all__ = ["Explorer", "Move", "Report", "State"]
 
 _TICK = 2.0**-10
-_ENDLESS = 500  # steps; the longest schedules that end have a hundred
+_ENDLESS = 400  # steps; a schedule that ends has a hundred or so
 _LATER = 3.0  # where nothing else tells when to look again
 _GO, _APPLIED = "go", "applied"
 _UPKEEP = -1  # stands where a thread's number would

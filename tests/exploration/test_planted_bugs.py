@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 
+from tests.exploration.invariants import NO_DEAD_END, PROMISES
 from tests.exploration.planted import PLANTED, Bug
 from tests.exploration.search import Broken, Explorer
 from tests.exploration.trace import shortest, told
@@ -29,11 +30,9 @@ def test_a_planted_bug_is_found(bug: Bug) -> None:
     assert story is not None
     first, *lines = story.splitlines()
     assert first == f'world "{bug.world}" breaks "{bug.promise}"'
-    assert len(lines) <= 60  # noqa: PLR2004
+    assert len(lines) <= 100
 
 
 def test_the_catalogue_breaks_every_promise() -> None:
     """No promise is one that nothing can break."""
-    from tests.exploration.invariants import NO_DEAD_END, PROMISES  # noqa: PLC0415
-
     assert {bug.promise for bug in PLANTED} == {*PROMISES, NO_DEAD_END}

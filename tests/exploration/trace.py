@@ -13,7 +13,8 @@ from tests.exploration.worlds import World
 __all__ = ["shortest", "told"]
 
 _QUIET = frozenset({"is still to come", "goes on with its work", "is held up"})
-_MOST_RUNS = 2000
+_MOST_RUNS = 400
+_LONG, _SHOWN = 150, 40  # lines of a story, and how many of a long one's beginning and end are shown
 
 
 def shortest(explorer: Explorer, broken: Broken) -> Broken:
@@ -59,6 +60,8 @@ def told(explorer: Explorer, broken: Broken) -> str:
             if move.kind not in _QUIET:
                 lines.append(_line(explorer, move, before, state))
                 lines.extend(f"{'':10}  {_sentence(heard.what)}" for heard in explorer.last_told)
+    if len(lines) > _LONG:
+        lines[_SHOWN:-_SHOWN] = [f"{'':10}  … and so on, {len(lines) - 2 * _SHOWN} lines …"]
     return "\n".join((*lines, f"  => {broken}"))
 
 

@@ -78,7 +78,7 @@ class World:
     @property
     def patience_of_all(self) -> float:
         """After how long at the latest whoever asks again has an answer: leases end, and so do pauses and skews."""
-        skew = max(map(abs, self.offsets), default=0.0) if not self.dated else 0.0
+        skew = max(map(abs, self.offsets), default=0.0)
         pause: float = self.settings.get("retry_after_failure_seconds", 0.0)
         return float(self.settings["lease_seconds"]) + self.margin + 2 * skew + pause + _LONGEST_RETRY_AFTER
 
@@ -108,7 +108,7 @@ SMALL: tuple[World, ...] = tuple(
         World(name="two", clients=_TWO, delays=0),
         World(name="two, left behind", clients=_TWO, delays=1),
         World(name="two, a long work", clients=_TWO, delays=0, horizon=2 * LEASE),
-        World(name="two, two crash", clients=_TWO, crashes=2, delays=1),
+        World(name="two, two crash", clients=_TWO, crashes=2, delays=0),
         World(name="two, one crashes and comes again", clients=_TWO, crashes=1, tries=2, delays=0),
         World(
             name="two, two crash and a reply is lost",
