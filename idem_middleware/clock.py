@@ -29,16 +29,20 @@ class Clock(Protocol):
     @property
     def margin_seconds(self) -> float:
         """By how much the clocks of two workers may differ, so that a lease is never ended early."""
+        ...
 
     @property
     def offset_seconds(self) -> float:
         """What is added to the machine's own clock at the moment."""
+        ...
 
     def now(self) -> float:
         """The instant, in unix seconds."""
+        ...
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary point, for deadlines."""
+        ...
 
 
 class SystemClock:

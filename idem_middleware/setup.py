@@ -31,9 +31,9 @@ def build(store: Store | str | None, engine: Engine | None, options: Mapping[str
         problems.append(
             "give a store ('dynamodb://TABLE?region=…', 'memory://' for a single process) or an engine that has one"
         )
+    chosen = Options()
     try:
-        base = None if engine is None else engine.options
-        chosen = Options.from_mapping(options, base=base)
+        chosen = Options.from_mapping(options, base=None if engine is None else engine.options)
     except ConfigurationError as error:
         problems.extend(error.problems)
     if not problems and engine is None:

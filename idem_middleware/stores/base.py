@@ -52,35 +52,45 @@ class Store(Protocol):
     @property
     def clock(self) -> Clock:
         """The clock that its records are judged by."""
+        ...
 
     @property
     def deadline_seconds(self) -> float:
         """How long one decision may try to reach the store."""
+        ...
 
     @property
     def inline_bytes(self) -> int | None:
         """How large an answer may be inside a record; None: any size."""
+        ...
 
     def create(self, new: Record, deadline: float) -> Written | Found:
         """Put, if nothing stands under `new.pk`."""
+        ...
 
     def swap(self, old: Record, new: Record, deadline: float) -> Written | Found | Gone:
         """Write `new` if version, owner and status are still those of `old`."""
+        ...
 
     def load(self, pk: str, deadline: float) -> Found | Gone:
         """Read, strongly consistent."""
+        ...
 
     def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         """Write the pieces of a body; they belong to the attempt that `owner` is a record of."""
+        ...
 
     def get_chunks(self, owner: Record, count: int, deadline: float) -> Sequence[bytes | None]:
         """Read them again, in order, strongly consistent; None where one is missing."""
+        ...
 
     def twin(self) -> Store:
         """The same records over connections of its own, which the callers of this one can't use up."""
+        ...
 
     def to_async(self) -> AsyncStore:
         """The same records for callers on an event loop."""
+        ...
 
 
 class AsyncStore(Protocol):
@@ -89,26 +99,34 @@ class AsyncStore(Protocol):
     @property
     def clock(self) -> Clock:
         """The clock that its records are judged by."""
+        ...
 
     @property
     def deadline_seconds(self) -> float:
         """How long one decision may try to reach the store."""
+        ...
 
     @property
     def inline_bytes(self) -> int | None:
         """How large an answer may be inside a record; None: any size."""
+        ...
 
     async def create(self, new: Record, deadline: float) -> Written | Found:
         """As `Store.create`."""
+        ...
 
     async def swap(self, old: Record, new: Record, deadline: float) -> Written | Found | Gone:
         """As `Store.swap`."""
+        ...
 
     async def load(self, pk: str, deadline: float) -> Found | Gone:
         """As `Store.load`."""
+        ...
 
     async def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         """As `Store.put_chunks`."""
+        ...
 
     async def get_chunks(self, owner: Record, count: int, deadline: float) -> Sequence[bytes | None]:
         """As `Store.get_chunks`."""
+        ...

@@ -33,7 +33,7 @@ def _validation_failed() -> bool:
     """
     fastapi = sys.modules.get("fastapi.exceptions")
     error = sys.exception()
-    if fastapi is None or not isinstance(error, fastapi.RequestValidationError):
+    if fastapi is None or error is None or not isinstance(error, fastapi.RequestValidationError):
         return False
     origin = ""
     for frame, _ in walk_tb(error.__traceback__):

@@ -42,6 +42,11 @@ _CYCLE: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+# Pools of the product's that begin with no threads and get more when all are busy, up to their bounds.
+_POOLS = ("idem-store", "idempotency-renewal", "idempotency-upkeep")
+_POOLED_AT_MOST = 50 + 16 + 8
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """What the process holds after so many requests."""
@@ -50,10 +55,16 @@ class Sample:
     resident_kib: int
     objects: int
     threads: int
+    pooled: int
     files: int
     connections: int
     renewals: int
     upkeep_entries: int
+
+    @property
+    def unpooled(self) -> int:
+        """The threads that belong to no pool with a bound."""
+        return self.threads - self.pooled
 
     def told(self) -> str:
         """As one line of JSON."""
@@ -242,6 +253,7 @@ def sample(requests: int) -> Sample:
         resident_kib=_resident_kib(),
         objects=len(gc.get_objects()),
         threads=threading.active_count(),
+        pooled=sum(thread.name.startswith(_POOLS) for thread in threading.enumerate()),
         files=sum(1 for _ in _OPEN_FILES.iterdir()),
         connections=sum(1 for _ in _connections()),
         renewals=len(upkeep),
@@ -269,22 +281,23 @@ def _connections() -> Iterator[str]:
 
 # How much more there may be at the end than after the warm-up. Threads, files and connections are counted; memory
 # breathes, with what is on its way and with what the allocator keeps.
-_OBJECTS_BREATHE = 0.02
-_MEMORY_BREATHES = 0.05
+_BREATHES = {"objects": (0.02, 0.02), "resident_kib": (0.05, 0.02)}  # a part of what there is, or so many a request
 
 
 def growth(samples: list[Sample]) -> list[str]:
     """Say what grew between the first of these samples, after the warm-up, and the last; nothing if all is flat."""
     first, last = samples[0], samples[-1]
-    found = [
-        f"{name} grew from {before} to {after}"
-        for name in ("threads", "files", "connections")
-        if (after := getattr(last, name)) > (before := max(getattr(one, name) for one in samples[: len(samples) // 2]))
-    ]
+    found = []
+    for name in ("unpooled", "files", "connections"):
+        before, after = max(getattr(one, name) for one in samples[: len(samples) // 2]), getattr(last, name)
+        if after > before:
+            found.append(f"{name} grew from {before} to {after}")
+    if last.pooled > _POOLED_AT_MOST:
+        found.append(f"the pools have {last.pooled} threads, more than their bounds together")
     if last.renewals:
         found.append(f"{last.renewals} renewals are left of requests that have ended")
-    for name, part in (("objects", _OBJECTS_BREATHE), ("resident_kib", _MEMORY_BREATHES)):
+    for name, (part, per_request) in _BREATHES.items():
         before, after = getattr(first, name), getattr(last, name)
-        if after > before * (1 + part):
+        if after > before + max(part * before, per_request * (last.requests - first.requests)):
             found.append(f"{name} grew from {before} to {after}")
     return found

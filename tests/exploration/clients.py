@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
@@ -27,7 +28,7 @@ from idem_middleware.runtime import Runtime
 from idem_middleware.stores.dynamodb import DynamoDBStore
 from idem_middleware.stores.threaded import ThreadedStore
 from idem_middleware.upkeep import Upkeep
-from tests.exploration.loop import SteppedLoop, Spawner
+from tests.exploration.loop import Spawner, SteppedLoop
 from tests.exploration.model import Table
 from tests.exploration.scheduler import Arrive, Fate, Interrupt, Pause, Process, Work
 from tests.exploration.worlds import Client, World
@@ -131,7 +132,7 @@ class _Client:
     def _call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         fate = self._process.wait(self._table.call(operation, request))
         assert isinstance(fate, Fate)
-        # The store asks for chance when it pauses before the next try: so long that its deadline is over, or not at all.
+        # The store draws how long it pauses before the next try: longer than its deadline, or not at all.
         self.draw = 0.0 if fate.name == "again" else _GIVE_UP
         match fate.name:
             case "lost" | "again":
@@ -177,7 +178,7 @@ def begin(world: World, table: Table, generation: Generation) -> Process:
         last_try = first_try + _RESCUE_TRIES if generation.rescue else world.tries
         visit = _visit_async if visitor.asynchronous else _visit
         run = _Visit(process, runtime, options, visitor, number, first_try, last_try)
-        process.spawn(lambda run=run, visit=visit: visit(run), Arrive(number))
+        process.spawn(partial(visit, run), Arrive(number))
     return process
 
 

@@ -100,7 +100,7 @@ class History:
 def remember(world: World, history: History, event: Event) -> History:
     """The history with this event in it."""
     match event:
-        case Wrote(_, place, old, new):
+        case Wrote():
             return _remember_write(world, history, event)
         case Seen(what=Began(owner)):
             return replace(history, runs=history.runs + 1, deeds=_with(history.deeds, owner, "runs"))
@@ -123,9 +123,7 @@ def remember(world: World, history: History, event: Event) -> History:
 def _remember_write(world: World, history: History, event: Wrote) -> History:
     old, new = event.old, event.new
     if new.status != PENDING:
-        history = replace(
-            history, leases=_without(history.leases, new.owner), ended=_without(history.ended, new.owner)
-        )
+        history = replace(history, leases=_without(history.leases, new.owner), ended=_without(history.ended, new.owner))
         if new.status == COMPLETED and new.answer is not None:
             return replace(history, recorded=(*history.recorded, (new.answer, new.expires_at)))
         return history
@@ -199,27 +197,35 @@ def one_answer(world: World, history: History, event: Event) -> Iterator[str]:
         case Wrote(time, place, Standing(status="COMPLETED") as old, new):
             if time + _ahead(world, place, shown=True) < old.expires_at:
                 yield f"{new.owner} wrote over the answer that {old.owner} had recorded"
-        case Seen(time, place, Began(owner), _, at_once):
-            deed = history.deed(owner)
-            if deed != "claimed":
-                yield f"{owner} runs without a claim of its own ({deed or 'none'})"
-            until = history.lease(owner)
-            if at_once and _trusted(world) and until is not None and time + _behind(world, place) >= until:
-                yield f"{owner} begins to run after its lease has ended"
-            if until is None:
-                yield f"{owner} begins to run after its claim was given back"
-        case Seen(time, place, Answered(client=client, owner=owner, kind="replay", text=text)):
-            until = max((end for answer, end in history.recorded if answer == text), default=None)
-            if until is None:
-                yield f"{owner} got a replay that was never recorded: {text!r}"
-            elif event.at_once and time + _behind(world, place) >= until:
-                yield f"{owner} got a replay after the retention's end"
-            if not text.startswith(f"{world.clients[client].asks} of {world.clients[client].caller} "):
-                yield f"{owner} got an answer to somebody else's request: {text!r}"
-        case Seen(time, place, Answered(owner=owner, kind="own", text=text, final=True), Standing(status="COMPLETED") as shown):
-            same = _asks(world, shown.owner) == _asks(world, owner) and shown.owner != owner
-            if same and shown.answer != text and time + _ahead(world, place) < shown.expires_at:
-                yield f"{owner} shows its own answer although that of {shown.owner} is recorded"
+        case Seen(what=Began(owner)):
+            yield from _runs_by_right(world, history, event, owner)
+        case Seen(what=Answered(kind="replay") as answer):
+            yield from _is_recorded(world, history, event, answer)
+        case Seen(what=Answered(kind="own", final=True) as answer, shown=Standing(status="COMPLETED") as shown):
+            same = _asks(world, shown.owner) == _asks(world, answer.owner) and shown.owner != answer.owner
+            if same and shown.answer != answer.text and event.time + _ahead(world, event.place) < shown.expires_at:
+                yield f"{answer.owner} shows its own answer although that of {shown.owner} is recorded"
+
+
+def _runs_by_right(world: World, history: History, event: Seen, owner: str) -> Iterator[str]:
+    deed, until = history.deed(owner), history.lease(owner)
+    if deed != "claimed":
+        yield f"{owner} runs without a claim of its own ({deed or 'none'})"
+    if until is None:
+        yield f"{owner} begins to run after its claim was given back"
+    elif event.at_once and _trusted(world) and event.time + _behind(world, event.place) >= until:
+        yield f"{owner} begins to run after its lease has ended"
+
+
+def _is_recorded(world: World, history: History, event: Seen, answer: Answered) -> Iterator[str]:
+    client = world.clients[answer.client]
+    until = max((end for text, end in history.recorded if text == answer.text), default=None)
+    if until is None:
+        yield f"{answer.owner} got a replay that was never recorded: {answer.text!r}"
+    elif event.at_once and event.time + _behind(world, event.place) >= until:
+        yield f"{answer.owner} got a replay after the retention's end"
+    if not answer.text.startswith(f"{client.asks} of {client.caller} "):
+        yield f"{answer.owner} got an answer to somebody else's request: {answer.text!r}"
 
 
 def recorded_before_visible(world: World, history: History, event: Event) -> Iterator[str]:
@@ -282,14 +288,13 @@ def honest_leases(world: World, history: History, event: Event) -> Iterator[str]
 
 
 def true_refusals(world: World, history: History, event: Event) -> Iterator[str]:
-    """A refusal says what is: nobody is told of another's request, and nobody is sent away for good without a reason."""
+    """A refusal says what is: nobody hears of another's request, and nobody is sent away for good without a reason."""
     if not isinstance(event, Seen) or not isinstance(event.what, Answered):
         return
     owner, kind, text, shown = event.what.owner, event.what.kind, event.what.text, event.shown
     own = _client(world, owner)
     others = [client for client in world.clients if (client.asks, client.caller) != (own.asks, own.caller)]
-    reused = kind == "problem" and text in ("key-reused", "credentials-changed")
-    if reused and not others:
+    if kind == "problem" and text in _REUSED and not others:
         yield f"{owner} was told {text}, and nobody else used its key"
     if kind == "problem" and text == "store-unavailable" and not history.faults:
         yield f"{owner} was told {text}, and no call has failed"
@@ -297,21 +302,30 @@ def true_refusals(world: World, history: History, event: Event) -> Iterator[str]
         yield f"{owner} was told {text}"
     if text == "in-progress" and event.what.waited < own.patience and owner.endswith("1"):
         yield f"{owner} was told {text} after {event.what.waited:g} s, and is ready to wait for {own.patience:g} s"
-    if shown is None or not event.at_once or shown.owner == owner:
-        return
+    if shown is not None and event.at_once and shown.owner != owner:
+        yield from _true_of(world, event, event.what, shown)
+
+
+def _true_of(world: World, event: Seen, answer: Answered, shown: Standing) -> Iterator[str]:
+    """Whether an answer fits the record that it was given for, which is another's."""
+    owner, text = answer.owner, answer.text
+    problem = text if answer.kind == "problem" else ""
     earliest, latest = event.time + _behind(world, event.place), event.time + _ahead(world, event.place)
     foreign = _asks(world, shown.owner) != _asks(world, owner)
-    if latest < shown.bound_until and foreign and not reused and kind != "own":
+    if latest < shown.bound_until and foreign and problem not in _REUSED and answer.kind != "own":
         yield f"{owner} was told {text!r} about the request of {shown.owner}"
-    if kind == "problem" and text in ("in-progress", "retry-later") and shown.status == COMPLETED:
-        yield f"{owner} was told {text} although {shown.owner} has completed"
-    if kind == "problem" and text == "in-progress" and earliest >= shown.expires_at + world.margin:
-        yield f"{owner} was told {text} although the lease of {shown.owner} is over"
-    if kind == "problem" and text == "outcome-unknown" and shown.status == PENDING:
+    if problem in ("in-progress", "retry-later") and shown.status == COMPLETED:
+        yield f"{owner} was told {problem} although {shown.owner} has completed"
+    if problem == "in-progress" and earliest >= shown.expires_at + world.margin:
+        yield f"{owner} was told {problem} although the lease of {shown.owner} is over"
+    if problem == "outcome-unknown" and shown.status == PENDING:
         if latest < shown.expires_at + world.margin:
-            yield f"{owner} was told {text} although {shown.owner} may still run"
+            yield f"{owner} was told {problem} although {shown.owner} may still run"
         if world.settings.get("on_abandoned") != "refuse":
-            yield f"{owner} was told {text} where abandoned attempts are run again"
+            yield f"{owner} was told {problem} where abandoned attempts are run again"
+
+
+_REUSED = frozenset({"key-reused", "credentials-changed"})
 
 
 def abandoned(world: World, history: History, standing: Standing) -> Iterator[str]:

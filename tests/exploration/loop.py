@@ -18,7 +18,7 @@ from tests.exploration.scheduler import Arrive, Interrupt, Process
 __all__ = ["Spawner", "SteppedLoop"]
 
 
-class SteppedLoop(asyncio.AbstractEventLoop):
+class SteppedLoop:
     """Runs on one thread of a process of the scheduler."""
 
     def __init__(self, process: Process) -> None:
@@ -31,7 +31,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
 
     def run(self, main: Coroutine[Any, Any, None]) -> None:
         """Until this has ended, and all that it began; an interrupt cancels it."""
-        asyncio._set_running_loop(self)
+        asyncio._set_running_loop(self._as_loop)
         try:
             task = self.create_task(main)
             while self._tasks:
@@ -59,6 +59,11 @@ class SteppedLoop(asyncio.AbstractEventLoop):
             if not handle.cancelled():
                 handle._run()
 
+    @property
+    def _as_loop(self) -> asyncio.AbstractEventLoop:
+        """What it is to asyncio: what of a loop is missing here, the product does not use."""
+        return cast("asyncio.AbstractEventLoop", self)
+
     def time(self) -> float:
         return self._process.time
 
@@ -72,7 +77,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = asyncio.Handle(callback, args, self._as_loop, context)
         self._ready.append(handle)
         return handle
 
@@ -91,7 +96,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = asyncio.TimerHandle(when, callback, args, self._as_loop, context)
         heapq.heappush(self._timers, (when, next(self._order), handle))
         return handle
 
@@ -99,10 +104,10 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         """Nothing to do: a cancelled one is dropped when its time has come."""
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return asyncio.Future(loop=self._as_loop)
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self._as_loop, **options)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -213,4 +213,3 @@ class Table:
             self._items.append(item)
             self._standing.append(Standing.of(item))
         return number
-

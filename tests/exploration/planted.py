@@ -341,7 +341,9 @@ def _() -> Iterator[None]:
             return step
         found = store.load(claim.record.pk, deadline)
         if isinstance(found, Found):
-            store.swap(found.record, replace(make(found.record, store.clock.now()), owner=claim.attempt.owner), deadline)
+            store.swap(
+                found.record, replace(make(found.record, store.clock.now()), owner=claim.attempt.owner), deadline
+            )
         return step
 
     with _everywhere(swap, planted):

@@ -10,7 +10,7 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from tests.exploration.clients import PK, START, Answered, Began, Ended, Generation, Told, begin
+from tests.exploration.clients import START, Answered, Began, Ended, Generation, Told, begin
 from tests.exploration.invariants import (
     NO_DEAD_END,
     Crashed,
@@ -24,7 +24,7 @@ from tests.exploration.invariants import (
     remember,
 )
 from tests.exploration.model import EMPTY, Call, Reply, Table
-from tests.exploration.scheduler import Arrive, Fate, Given, Heard, Histories, Moment, Node, Pause, Stall, Work
+from tests.exploration.scheduler import Arrive, Fate, Given, Heard, Histories, Moment, Node, Pause, Work
 from tests.exploration.worlds import World
 
 __all__ = ["Explorer", "Move", "Report", "State"]
@@ -226,42 +226,44 @@ class Explorer:
             return wish.woken or (wish.until is not None and wish.until <= state.time)
         return True
 
-    def _local_moves(
-        self, state: State, place: int, node: Node, strand: int, wish: object
-    ) -> Iterator[Choice]:
-        budget = state.budget
-        if strand == _UPKEEP:
-            yield Move("upkeep", place, _UPKEEP), partial(self._step, state, place, node, Given(None, _GO, state.time))
-            if self._may_delay(state, place, _UPKEEP):
-                yield Move("is held up", place, _UPKEEP), partial(self._delay, state, place, _UPKEEP)
-            return
-        if isinstance(wish, Slow):
-            spared = state._replace(slow=tuple(slow for slow in state.slow if slow is not wish))
-            yield from self._resume(spared, place, node, strand, wish.fate, "gets its answer")
-            if self._may_delay(state, place, strand):
-                yield Move("is held up", place, strand), partial(self._delay, state, place, strand)
-            return
-        if isinstance(wish, Work):
-            yield from self._resume(state, place, node, strand, "answers", "handler answers")
-            if budget.failures > 0:
-                fewer = state._replace(budget=budget._replace(failures=budget.failures - 1))
-                for how in self.world.failure_kinds:
-                    yield from self._resume(fewer, place, node, strand, how, f"handler {how}")
-            if budget.cuts > 0:
-                yield from self._resume(_cut(state), place, node, strand, "cut", "handler is cut")
-        else:
-            arrives = isinstance(wish, Arrive) and wish.client is not None
-            if isinstance(wish, Arrive) and wish.client is not None and self._comes_later(state, wish.client):
-                yield Move("is still to come", place, strand), partial(self._held_up, state, place, strand)
-                return
-            yield from self._resume(state, place, node, strand, _GO, "arrives" if arrives else "goes on")
+    def _local_moves(self, state: State, place: int, node: Node, strand: int, wish: object) -> Iterator[Choice]:
         match wish:
-            case Arrive(client=int()) if state.time < self._end:
-                yield Move("is still to come", place, strand), partial(self._held_up, state, place, strand)
-            case Work() if state.time < self._end:
-                yield Move("goes on with its work", place, strand), partial(self._held_up, state, place, strand)
-            case Pause(woken=False) if self._may_delay(state, place, strand):
-                yield Move("is held up", place, strand), partial(self._delay, state, place, strand)
+            case Slow():
+                spared = state._replace(slow=tuple(slow for slow in state.slow if slow is not wish))
+                yield from self._resume(spared, place, node, strand, wish.fate, "gets its answer")
+                may_wait = self._may_delay(state, place, strand)
+            case Arrive(client=int(client)):
+                if not self._comes_later(state, client):
+                    yield from self._resume(state, place, node, strand, _GO, "arrives")
+                if state.time < self._end:
+                    yield Move("is still to come", place, strand), partial(self._held_up, state, place, strand)
+                return
+            case Work():
+                yield from self._work_moves(state, place, node, strand)
+                return
+            case None:
+                yield (
+                    Move("upkeep", place, strand),
+                    partial(self._step, state, place, node, Given(None, _GO, state.time)),
+                )
+                may_wait = self._may_delay(state, place, strand)
+            case _:
+                yield from self._resume(state, place, node, strand, _GO, "goes on")
+                may_wait = isinstance(wish, Pause) and not wish.woken and self._may_delay(state, place, strand)
+        if may_wait:
+            yield Move("is held up", place, strand), partial(self._delay, state, place, strand)
+
+    def _work_moves(self, state: State, place: int, node: Node, strand: int) -> Iterator[Choice]:
+        budget = state.budget
+        yield from self._resume(state, place, node, strand, "answers", "handler answers")
+        if budget.failures > 0:
+            fewer = state._replace(budget=budget._replace(failures=budget.failures - 1))
+            for how in self.world.failure_kinds:
+                yield from self._resume(fewer, place, node, strand, how, f"handler {how}")
+        if budget.cuts > 0:
+            yield from self._resume(_cut(state), place, node, strand, "cut", "handler is cut")
+        if state.time < self._end:
+            yield Move("goes on with its work", place, strand), partial(self._held_up, state, place, strand)
 
     def _comes_later(self, state: State, client: int) -> bool:
         """Of clients that are alike, the first one comes first."""
@@ -313,46 +315,44 @@ class Explorer:
     # --- calls ---
 
     def _call_moves(self, state: State, place: int, node: Node, strand: int, call: Call) -> Iterator[Choice]:
-        budget, writes = state.budget, call.operation != "get_item"
-        yield Move(call.operation, place, strand), partial(self._called, state, place, node, strand, call, 0)
+        name, writes = call.operation, call.operation != "get_item"
+        yield Move(name, place, strand), partial(self._called, state, place, node, strand, call, 0)
+        yield from self._slow_moves(state, place, node, strand, call)
+        if state.budget.faults > 0:
+            for kind in self.world.fault_kinds:
+                if writes or kind in ("refused", "throttled"):
+                    faulty = partial(self._faulty, state, place, node, strand, call, kind)
+                    yield Move(f"{name}, {kind}", place, strand), faulty
+        yield from self._cut_moves(state, place, node, strand, call)
+        if state.budget.crashes > 0:
+            yield Move(f"crash before {name}", place, strand), partial(self._crash, state, place)
+            if writes:
+                crashed = lambda: self._crash(self._land(state, place, call), place)  # noqa: E731
+                yield Move(f"crash after {name}", place, strand), crashed
+
+    def _slow_moves(self, state: State, place: int, node: Node, strand: int, call: Call) -> Iterator[Choice]:
+        name, budget = call.operation, state.budget
         if self._may_delay(state, place, strand):
-            yield (
-                Move(f"{call.operation}, the answer is slow", place, strand),
-                partial(self._called_slowly, state, place, strand, call),
-            )
+            slowly = partial(self._called_slowly, state, place, strand, call)
+            yield Move(f"{name}, the answer is slow", place, strand), slowly
         if budget.stalls > 0 and state.time < self._end:
             fewer = state._replace(budget=budget._replace(stalls=budget.stalls - 1))
             fate = Fate(_APPLIED, self.table.apply(state.content, call)[1])
             for number in range(1, self.processes.step(node, Given(strand, fate, state.time)).moment.reads + 1):
-                yield (
-                    Move(f"{call.operation}, stalls", place, strand, str(number)),
-                    partial(self._called, fewer, place, node, strand, call, number),
-                )
-        if budget.faults > 0:
-            for kind in self.world.fault_kinds:
-                if writes or kind in ("refused", "throttled"):
-                    yield (
-                        Move(f"{call.operation}, {kind}", place, strand),
-                        partial(self._faulty, state, place, node, strand, call, kind),
-                    )
-        if budget.cuts > 0 and _is_client(node, strand):
-            cut = Given(strand, Fate("cut"), state.time)
-            yield (
-                Move(f"interrupted before {call.operation}", place, strand),
-                partial(self._step, _cut(state), place, node, cut),
-            )
-            if writes:
-                yield (
-                    Move(f"interrupted after {call.operation}", place, strand),
-                    lambda: self._step(_cut(self._land(state, place, call)), place, node, cut),
-                )
-        if budget.crashes > 0:
-            yield Move(f"crash before {call.operation}", place, strand), partial(self._crash, state, place)
-            if writes:
-                yield (
-                    Move(f"crash after {call.operation}", place, strand),
-                    lambda: self._crash(self._land(state, place, call), place),
-                )
+                stalled = partial(self._called, fewer, place, node, strand, call, number)
+                yield Move(f"{name}, stalls", place, strand, str(number)), stalled
+
+    def _cut_moves(self, state: State, place: int, node: Node, strand: int, call: Call) -> Iterator[Choice]:
+        if state.budget.cuts <= 0 or not _is_client(node, strand):
+            return
+        cut = Given(strand, Fate("cut"), state.time)
+        yield (
+            Move(f"interrupted before {call.operation}", place, strand),
+            partial(self._step, _cut(state), place, node, cut),
+        )
+        if call.operation != "get_item":
+            applied = lambda: self._step(_cut(self._land(state, place, call)), place, node, cut)  # noqa: E731
+            yield Move(f"interrupted after {call.operation}", place, strand), applied
 
     def _called(self, state: State, place: int, node: Node, strand: int, call: Call, stall_at: int) -> State:
         state, reply = self._apply(state, place, call)
@@ -510,7 +510,8 @@ class Explorer:
         report = Report()
         schedules: dict[int, int] = {}  # how many lead on from a state, by the state's hash
         path: list[Move] = []
-        stack = [_Visit(self.first(), None, self.moves(self.first()))]
+        visit = _Visit(self.first(), None, self.moves(self.first()))
+        stack = [visit]
         with self._blaming(path):
             while stack:
                 visit = stack[-1]
@@ -620,7 +621,7 @@ class Explorer:
         for client, answer in enumerate(state.answers):
             if answer == 0:
                 raise Violation(NO_DEAD_END, f"{self.world.clients[client].name} waits for ever")
-            if answer == 2:  # noqa: PLR2004
+            if answer == 2:
                 self._rescue(state, client)
 
     def _rescue(self, state: State, client: int) -> None:

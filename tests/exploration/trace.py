@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.exploration.clients import START, Answered, Began, Ended, Told
+from tests.exploration.clients import START, Answered, Began, Ended, Generation, Told
 from tests.exploration.model import Call, Standing
+from tests.exploration.scheduler import Heard
 from tests.exploration.search import Broken, Explorer, Move, State
 from tests.exploration.worlds import World
 
@@ -20,6 +21,8 @@ _LONG, _SHOWN = 150, 40  # lines of a story, and how many of a long one's beginn
 def shortest(explorer: Explorer, broken: Broken) -> Broken:
     """Leave out of a schedule whatever is not needed to break the same promise: halves first, then single moves."""
     best = broken
+    if len(best.moves) > _LONG:  # it goes on for ever, and its beginning says all
+        return best
     runs = 0
     size = max(1, len(best.moves) // 2)
     while True:
@@ -51,7 +54,8 @@ def told(explorer: Explorer, broken: Broken) -> str:
     state = explorer.first()
     for move in broken.moves:
         choices = dict(explorer.moves(state))
-        before, explorer.last_told = state, ()
+        before = state
+        explorer.last_told = ()
         try:
             state = choices[move]()
         except Exception:  # noqa: BLE001 - the last move is the one that breaks it
@@ -59,7 +63,7 @@ def told(explorer: Explorer, broken: Broken) -> str:
         else:
             if move.kind not in _QUIET:
                 lines.append(_line(explorer, move, before, state))
-                lines.extend(f"{'':10}  {_sentence(heard.what)}" for heard in explorer.last_told)
+                lines.extend(_heard(explorer.last_told))
     if len(lines) > _LONG:
         lines[_SHOWN:-_SHOWN] = [f"{'':10}  … and so on, {len(lines) - 2 * _SHOWN} lines …"]
     return "\n".join((*lines, f"  => {broken}"))
@@ -92,8 +96,11 @@ def _line(explorer: Explorer, move: Move, before: State, after: State | None) ->
 def _who(explorer: Explorer, move: Move, state: State) -> str:
     clients = explorer.world.clients
     names = [client.name for number, client in enumerate(clients) if explorer.world.place(number) == move.place]
-    node = explorer.processes[state.processes[move.place]] if state.processes[move.place] >= 0 else None
-    members = [] if node is None else [clients[number].name for number, _ in getattr(node.root, "tries", ())]
+    members: list[str] = []
+    if state.processes[move.place] >= 0:
+        generation = explorer.processes[state.processes[move.place]].root
+        assert isinstance(generation, Generation)
+        members = [clients[number].name for number, _ in generation.tries]
     if 0 <= move.strand < len(members):
         return members[move.strand]
     return f"background of {'+'.join(names)}"
@@ -120,7 +127,7 @@ def _request(call: Call) -> str:
     item = {name[1:]: value for name, value in values.items()}
     standing = Standing.of(item)
     if standing is None or "old_version" not in item:
-        return request.get("ConditionExpression", "without a condition")
+        return str(request.get("ConditionExpression", "without a condition"))
     old = f"{item['old_status']['S']} v{item['old_version']['N']} of {item['old_owner']['S']}"
     return f"[{old} -> {_shown(standing)}]"
 
@@ -132,6 +139,11 @@ def _shown(standing: Standing) -> str:
 def _record(explorer: Explorer, state: State) -> str:
     records = explorer.table.records(state.content)
     return "; ".join(_shown(standing) for _, standing in records) or "nothing stands there"
+
+
+def _heard(told_by_it: Sequence[Heard]) -> Iterator[str]:
+    for heard in told_by_it:
+        yield f"{'':10}  {_sentence(heard.what)}"
 
 
 def _sentence(what: object) -> str:

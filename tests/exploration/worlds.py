@@ -14,7 +14,7 @@ _LONGEST_RETRY_AFTER = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Who sends a request: what it asks, in whose name, how long it waits for another's answer, and where it comes in."""
+    """Who sends a request: what it asks, in whose name, how long it waits for another's answer, and where to."""
 
     name: str
     asks: str = "pay"
@@ -187,8 +187,112 @@ _EVERYTHING = World(
     horizon=3 * LEASE,
 )
 
-LARGE: tuple[World, ...] = (
-    World(name="three, two crash, left behind", clients=_THREE, crashes=2, delays=1, horizon=_SOON),
+_LATE = 2 * LEASE
+_CRASHES = World(name="three, two crash and a reply is lost", clients=_THREE, crashes=2, faults=1, fault_kinds=_UNHEARD)
+
+LARGE: tuple[World, ...] = tuple(
+    world.having(horizon=_SOON) if world.horizon == World.horizon else world
+    for world in (
+        _CRASHES.having(delays=0),
+        _CRASHES.having(
+            name="three, two crash and a reply is lost, abandoned ones refused",
+            options={"on_abandoned": "refuse"},
+            delays=0,
+        ),
+        _CRASHES.having(name="three, two crash and a reply is lost, all refused", options=_REFUSING, delays=0),
+        World(name="three, two crash, left behind", clients=_THREE, crashes=2, delays=1),
+        World(name="three, handlers fail", clients=_THREE, crashes=1, failures=2, failure_kinds=_KINDS, delays=0),
+        World(name="two, two crash, a call fails, come again", clients=_TWO, crashes=2, faults=1, tries=2, delays=0),
+        World(name="two, two crash and a call fails, left behind", clients=_TWO, crashes=2, faults=1, delays=1),
+        World(name="two, two calls fail", clients=_TWO, faults=2, delays=0),
+        World(name="two, left behind twice", clients=_TWO, crashes=1, delays=2),
+        World(name="two, left behind for long", clients=_TWO, crashes=1, delays=1, horizon=3 * LEASE),
+        World(name="two, stopped between looks at the clock, left behind", clients=_TWO, crashes=1, delays=1, stalls=1),
+        World(name="two, interrupted while a call fails", clients=_TWO, cuts=1, faults=1, delays=0),
+        World(name="two, interrupted and left behind", clients=_TWO, cuts=1, delays=1),
+        World(name="two asynchronous, two crash and a call fails", clients=_ASYNC[:2], crashes=2, faults=1, delays=0),
+        World(name="two asynchronous, cancelled while a call fails", clients=_ASYNC[:2], cuts=1, faults=1, delays=0),
+        World(name="two asynchronous, cancelled and left behind", clients=_ASYNC[:2], cuts=1, delays=1),
+        World(
+            name="two, clocks within the margin, one crashes",
+            clients=_TWO,
+            offsets=(0.5, -0.5),
+            crashes=1,
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=1,
+        ),
+        World(
+            name="two, clocks beyond the margin, left behind", clients=_TWO, offsets=(-1.5, 1.5), crashes=1, delays=1
+        ),
+        World(
+            name="two, wrong clocks that the store corrects",
+            clients=_TWO,
+            offsets=(3600.0, -3600.0),
+            margin=2.0,
+            dated=True,
+            crashes=1,
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=0,
+        ),
+        World(name="two, a short retention, left behind", clients=_TWO, options=_SHORT, crashes=1, horizon=_LATE),
+        World(
+            name="two, a retention shorter than the lease, all refused",
+            clients=_TWO,
+            options={"retention_seconds": 2.0, **_REFUSING},
+            crashes=1,
+            delays=0,
+            horizon=_LATE,
+        ),
+        World(
+            name="two, expired keys refused",
+            clients=_TWO,
+            options={"retention_seconds": 3.0, "tombstone_seconds": 6.0, "on_expired": "refuse"},
+            crashes=1,
+            delays=1,
+        ),
+        World(
+            name="two, a pause after a failure",
+            clients=_TWO,
+            options={"retry_after_failure_seconds": 5.0},
+            failures=1,
+            failure_kinds=_KINDS,
+            tries=2,
+            delays=0,
+            horizon=_LATE,
+        ),
+        World(
+            name="two, errors are kept and a call fails",
+            clients=_TWO,
+            options={"on_error": "store"},
+            failures=1,
+            failure_kinds=_KINDS,
+            faults=1,
+            delays=0,
+        ),
+        World(
+            name="three of one process",
+            clients=tuple(replace(client, place=0, patience=_LATE) for client in _THREE),
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=0,
+            horizon=6.0,
+        ),
+        World(
+            name="three asynchronous ones of one process, cancelled",
+            clients=tuple(replace(client, place=0, patience=_LATE) for client in _ASYNC),
+            cuts=1,
+            delays=0,
+            horizon=6.0,
+        ),
+        World(
+            name="two of one process wait, and the owner crashes",
+            clients=(_A, replace(_B, place=1, patience=_LATE), replace(_C, place=1, patience=_LATE)),
+            crashes=1,
+            delays=0,
+        ),
+    )
 )
 """What takes minutes."""
 

@@ -89,7 +89,8 @@ def test_a_streamed_answer_that_django_drops_is_settled(asynchronous: bool) -> N
 
     async def view(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         runs.append("ran")
-        return StreamingHttpResponse(pieces() if asynchronous else iter([b"done"]), status=201)
+        streamed: Any = pieces() if asynchronous else iter([b"done"])
+        return StreamingHttpResponse(streamed, status=201)
 
     async def scenario() -> list[str]:
         handler = ASGIHandler()

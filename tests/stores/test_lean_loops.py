@@ -107,6 +107,7 @@ class TestLoops:
         assert end._connection is not None
         # Closed here, so that no warning about this loop falls into another test.
         loop.run_until_complete(end._connection.session.close())
+        loop.run_until_complete(asyncio.sleep(0))
         loop.close()
         assert asyncio.run(load(store)) == Gone()
         assert transport_of(store)._ends == {}

@@ -132,6 +132,7 @@ class _LoopEnd:
             self._connection = None
             self._closed()
             await connection.session.close()
+            await asyncio.sleep(0)  # aiohttp before 3.12 closes sockets with the loop's next turn
 
 
 class _Connection:
