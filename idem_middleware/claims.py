@@ -351,7 +351,7 @@ class Undo:
         try:
             match store.load(pk, deadline):
                 case Found(record) if record.owner in self._owners and record.status is Status.PENDING:
-                    if isinstance(store.swap(record, transitions.undone(record), deadline), Written):
+                    if isinstance(store.swap(record, transitions.undone(record, store.clock.now()), deadline), Written):
                         runtime.tell(EventKind.CLAIM_UNDONE, self._attempt)
                         runtime.flights.notify(pk)
                         return True

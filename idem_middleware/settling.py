@@ -103,7 +103,7 @@ def plan_failure(options: Options, *, status: int | None = None) -> Plan:
 
 def plan_release(*, status: int | None = None) -> Plan:
     """The key is as good as new."""
-    return Plan(lambda old, _: transitions.released(old), EventKind.RELEASED, status=status)
+    return Plan(transitions.released, EventKind.RELEASED, status=status)
 
 
 def plan_exception(options: Options) -> Plan:

@@ -31,20 +31,23 @@ def failed(old: Record, now: float, options: Options) -> Record:
         old,
         status=Status.FAILED,
         version=old.version + 1,
+        created_at=_begun(old, now),
         # Without a pause the instant lies in the past of every clock, so that a slow one does not make one of skew.
-        expires_at=max(now, old.created_at) + pause_seconds if pause_seconds else old.created_at,
+        expires_at=max(now, old.created_at) + pause_seconds if pause_seconds else _begun(old, now),
         bound_until=max(old.bound_until, now + pause_seconds),
     )
 
 
-def released(old: Record) -> Record:
+def released(old: Record, now: float) -> Record:
     """Nothing was begun: the key is free for any request, as if it had never been used."""
+    begun_at = _begun(old, now)
     return replace(
         old,
         status=Status.FAILED,
         version=old.version + 1,
-        expires_at=old.created_at,
-        bound_until=old.created_at,
+        created_at=begun_at,
+        expires_at=begun_at,
+        bound_until=begun_at,
         response=None,
         checkpoint=None,
     )
@@ -61,10 +64,21 @@ def renewed(old: Record, now: float, options: Options, margin_seconds: float) ->
     )
 
 
-def undone(old: Record) -> Record:
+def undone(old: Record, now: float) -> Record:
     """This attempt never began: the next one has its number and need not wait. Of a first one nothing remains."""
     if old.attempt <= 1:
-        return released(old)
+        return released(old, now)
+    begun_at = _begun(old, now)
     return replace(
-        old, status=Status.FAILED, version=old.version + 1, attempt=old.attempt - 1, expires_at=old.created_at
+        old,
+        status=Status.FAILED,
+        version=old.version + 1,
+        attempt=old.attempt - 1,
+        created_at=begun_at,
+        expires_at=begun_at,
     )
+
+
+def _begun(old: Record, now: float) -> float:
+    """When the attempt began: not in the future, where a wrong clock may have put it before it was corrected."""
+    return min(old.created_at, now)

@@ -21,6 +21,7 @@ from enum import Enum
 __all__ = ["Job", "Lane", "Upkeep", "process_upkeep"]
 
 _DRAIN_AT_EXIT_SECONDS = 5.0
+_SWEEP_FROM = 1024  # how many jobs may wait before those are dropped that were cancelled: most renewals are
 
 logger = logging.getLogger("idem_middleware")
 
@@ -59,6 +60,11 @@ class Job:
     def cancel(self) -> None:
         """Don't run (again). What is running now ends by itself."""
         self.cancelled = True
+        self._run = _nothing  # and hold nothing of it
+
+
+def _nothing() -> None:
+    """The work of a job that was cancelled."""
 
 
 class Upkeep:
@@ -81,6 +87,7 @@ class Upkeep:
         """Start anew: at first, and in a forked child, which has none of these threads."""
         self._changed = threading.Condition()
         self._due: list[tuple[float, int, Job]] = []
+        self._sweep_at = _SWEEP_FROM
         self._order = itertools.count()
         self._unfinished: set[Job] = set()
         self._thread: threading.Thread | None = None
@@ -129,6 +136,10 @@ class Upkeep:
 
     def _push(self, delay_seconds: float, job: Job) -> None:
         with self._changed:
+            if len(self._due) >= self._sweep_at:
+                self._due = [entry for entry in self._due if not entry[2].cancelled]
+                heapq.heapify(self._due)
+                self._sweep_at = max(_SWEEP_FROM, 2 * len(self._due))
             due = self._monotonic() + delay_seconds
             heapq.heappush(self._due, (due, next(self._order), job))
             if self._threads and self._thread is None:

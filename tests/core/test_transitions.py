@@ -22,9 +22,9 @@ WRITES: dict[str, Callable[[Record, float], Record]] = {
     "omitted": lambda old, now: transitions.completed(old, OmittedResponse(reason="outcome-unknown"), now, OPTIONS),
     "failed": lambda old, now: transitions.failed(old, now, OPTIONS),
     "failed without a pause": lambda old, now: transitions.failed(old, now, NO_PAUSE),
-    "released": lambda old, _: transitions.released(old),
+    "released": transitions.released,
     "renewed": lambda old, now: transitions.renewed(old, now, OPTIONS, 2.0),
-    "undone": lambda old, _: transitions.undone(old),
+    "undone": transitions.undone,
 }
 every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
@@ -112,21 +112,21 @@ def test_a_failure_keeps_the_key_bound_to_its_request() -> None:
 
 def test_a_released_key_is_free_for_any_request() -> None:
     """As if it had never been used."""
-    new = transitions.released(record_of(checkpoint=b"paid"))
+    new = transitions.released(record_of(checkpoint=b"paid"), NOW)
     assert new.checkpoint is None
     assert isinstance(decide(attempt_of(fingerprint=b"another"), new, NOW), Swap)
 
 
 def test_an_undone_first_claim_leaves_nothing() -> None:
     """The request never ran, so its key is free."""
-    step = decide(attempt_of(fingerprint=b"another"), transitions.undone(record_of()), NOW)
+    step = decide(attempt_of(fingerprint=b"another"), transitions.undone(record_of(), NOW), NOW)
     assert isinstance(step, Swap)
     assert step.new.attempt == 1
 
 
 def test_an_undone_later_claim_gives_its_number_back() -> None:
     """The earlier attempts did run: the key stays bound to them, and the checkpoint stays."""
-    new = transitions.undone(record_of(attempt=3, checkpoint=b"paid"))
+    new = transitions.undone(record_of(attempt=3, checkpoint=b"paid"), NOW)
     step = decide(attempt_of(), new, NOW)
     assert isinstance(step, Swap)
     assert (new.attempt, step.new.attempt, step.new.checkpoint) == (2, 3, b"paid")
@@ -145,3 +145,18 @@ def test_the_key_is_bound_beyond_every_renewed_lease(
     new = transitions.renewed(old, NOW + later, options, margin)
     assert new.expires_at == NOW + later + lease
     assert new.bound_until >= max(old.bound_until, new.expires_at + margin)
+
+
+def failed_of(old: Record, now: float) -> Record:
+    """By the default options."""
+    return transitions.failed(old, now, Options())
+
+
+@pytest.mark.parametrize("end", [transitions.released, transitions.undone, failed_of])
+def test_what_a_fast_clock_claimed_is_free_by_the_right_one(end: Callable[[Record, float], Record]) -> None:
+    """A claim from the future, of a clock that was corrected since, keeps nobody waiting until that comes true."""
+    ended = end(record_of(created_at=NOW + 120.0, expires_at=NOW + 180.0, bound_until=NOW + 86520.0), NOW)
+    assert ended.expires_at <= NOW
+    assert ended.created_at <= ended.expires_at
+    step = decide(attempt_of(), ended, NOW + 0.1)
+    assert isinstance(step, Swap)

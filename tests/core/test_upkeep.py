@@ -160,6 +160,14 @@ class TestDraining:
             release.set()
 
 
+def test_cancelled_jobs_do_not_pile_up() -> None:
+    """Most renewals are cancelled long before they are due; a busy service must not keep them until then."""
+    upkeep = Upkeep(threads=False)
+    for _ in range(20_000):
+        upkeep.schedule(1200.0, lambda: None).cancel()
+    assert len(upkeep._due) <= 2048
+
+
 class TestThreads:
     """As in a process that serves."""
 

@@ -359,7 +359,7 @@ def _() -> Iterator[None]:
         deadline = store.clock.monotonic() + store.deadline_seconds
         found = store.load(self.record.pk, deadline)
         if isinstance(found, Found):
-            store.swap(found.record, transitions.released(found.record), deadline)
+            store.swap(found.record, transitions.released(found.record, store.clock.now()), deadline)
         lost(self, plan)
 
     with patch.object(Claim, "lost", planted):
@@ -430,7 +430,7 @@ def _() -> Iterator[None]:
             deadline = store.clock.monotonic() + store.deadline_seconds
             found = store.load(attempt.pk, deadline)
             if isinstance(found, Found) and found.record.status is Status.PENDING:
-                store.swap(found.record, transitions.undone(found.record), deadline)
+                store.swap(found.record, transitions.undone(found.record, store.clock.now()), deadline)
             return None
 
         runtime.upkeep.schedule(0.0, run)
