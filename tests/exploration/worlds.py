@@ -98,7 +98,7 @@ _PATIENT = 6.0
 _KINDS = ("fails", "raises", "moved")
 _ASYNC = tuple(replace(client, asynchronous=True) for client in _THREE)
 _REFUSING = {"on_abandoned": "refuse", "on_error": "refuse"}
-_SOON = LEASE + MARGIN + 1.0  # so that a lease can end, and the next begin
+_SOON = LEASE + MARGIN + 0.5  # so that a lease can end, and the next begin, by any clock
 _UNHEARD = ("lost", "again")
 _SHORT = {"retention_seconds": 6.0}
 
@@ -127,7 +127,7 @@ SMALL: tuple[World, ...] = tuple(
             fault_kinds=_UNHEARD,
             delays=0,
         ),
-        World(name="two, two crash, all refused", clients=_TWO, options=_REFUSING, crashes=2, delays=1),
+        World(name="two, two crash, all refused", clients=_TWO, options=_REFUSING, crashes=2, delays=0),
         World(name="two, a call fails", clients=_TWO, faults=1, delays=0),
         World(name="two, handlers fail", clients=_TWO, failures=2, failure_kinds=_KINDS, delays=0),
         World(name="two, a handler fails and its client comes again", clients=_TWO, failures=1, tries=2, delays=0),
