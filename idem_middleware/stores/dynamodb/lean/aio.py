@@ -132,7 +132,6 @@ class _LoopEnd:
             self._connection = None
             self._closed()
             await connection.session.close()
-            await asyncio.sleep(0)  # aiohttp before 3.12 closes sockets with the loop's next turn
 
 
 class _Connection:
@@ -221,6 +220,7 @@ _MEANINGS: tuple[tuple[type[Exception], type[exceptions.BotoCoreError]], ...] = 
     (aiohttp.ClientHttpProxyError, exceptions.ProxyConnectionError),
     (aiohttp.ClientSSLError, exceptions.SSLError),
     (aiohttp.ClientConnectorError, exceptions.EndpointConnectionError),
+    (aiohttp.ConnectionTimeoutError, exceptions.ConnectTimeoutError),
     (TimeoutError, exceptions.ReadTimeoutError),
     (aiohttp.ClientConnectionError, exceptions.ConnectionClosedError),
     (aiohttp.ClientPayloadError, exceptions.ConnectionClosedError),
@@ -232,7 +232,4 @@ _MEANINGS: tuple[tuple[type[Exception], type[exceptions.BotoCoreError]], ...] = 
 def _as_botocores(exc: Exception, network: Network) -> exceptions.BotoCoreError:
     """The exception that botocore's own session would raise in this place: `faults` knows those."""
     meaning = next(meaning for kind, meaning in _MEANINGS if isinstance(exc, kind))
-    # aiohttp tells the two apart by class since 3.10, before that by words alone.
-    if meaning is exceptions.ReadTimeoutError and "connect" in f"{type(exc).__name__} {exc}".lower():
-        meaning = exceptions.ConnectTimeoutError
     return network.failure(meaning, exc)
