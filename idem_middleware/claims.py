@@ -305,12 +305,15 @@ def undo_later(runtime: Runtime, attempt: Attempt, old: Record | None) -> None:
     `old` is what it was to take the place of. However many attempts end like this while the store is away, each key
     is looked after by one job.
     """
+    now = runtime.store.clock.monotonic()
     with runtime.undos_lock:
         undo = runtime.undos.get(attempt.pk)
+        is_first = undo is None
         if undo is None:
             undo = runtime.undos[attempt.pk] = Undo(runtime, attempt)
-            runtime.upkeep.schedule(0.0, undo.run)
-        undo.add(attempt, old)
+        undo.add(attempt, old, now)
+    if is_first:
+        runtime.upkeep.schedule(0.0, undo.run)
 
 
 class Undo:
@@ -324,21 +327,22 @@ class Undo:
         self._last_at = 0.0
         self._pauses = backoff()
 
-    def add(self, attempt: Attempt, old: Record | None) -> None:
+    def add(self, attempt: Attempt, old: Record | None, now: float) -> None:
         """One more of them. Call it under the runtime's lock."""
         self._owners.add(attempt.owner)
         if old is not None:
             self._before.add((old.owner, old.version))
-        self._last_at = self._runtime.store.clock.monotonic()
+        self._last_at = now
 
     def run(self) -> float | None:
         """Look once; gives the seconds until the next look."""
         pause, owners = self._pauses(), len(self._owners)
         done = self._is_done()
+        now = self._runtime.store.clock.monotonic()
         with self._runtime.undos_lock:
             if len(self._owners) != owners:
                 return pause  # one more since the look
-            waited = self._runtime.store.clock.monotonic() - self._last_at
+            waited = now - self._last_at
             if not done and waited < min(_UNDO_SECONDS, self._attempt.options.lease_seconds):
                 return pause
             self._runtime.undos.pop(self._attempt.pk, None)
