@@ -35,6 +35,7 @@ from tests.exploration.worlds import Client, World
 
 __all__ = [
     "KEY",
+    "LONGEST_POLL",
     "PK",
     "START",
     "Answered",
@@ -50,6 +51,9 @@ KEY = "order-17"
 PK = record_pk("", None, KEY)
 START = 2.0**30
 """When everything begins. From here on a double of seconds is exact to a quarter of a microsecond."""
+
+LONGEST_POLL = 3.0
+"""Seconds between two looks of one who waits."""
 
 _CREATED = 201
 _GIVE_UP = 1e9
@@ -348,8 +352,8 @@ def driven() -> Iterator[None]:
         patch.object(locks, "threading", SimpleNamespace(Event=_SteppedEvent, Lock=threading.Lock)),
         patch.object(upkeep, "logger", _Loud()),
         # Fewer instants to look at: what is done again and again is done in the rhythm of the renewals.
-        patch.object(waiting, "_FIRST_PAUSE_SECONDS", 3.0),
-        patch.object(waiting, "_LONGEST_PAUSE_SECONDS", 3.0),
+        patch.object(waiting, "_FIRST_PAUSE_SECONDS", LONGEST_POLL),
+        patch.object(waiting, "_LONGEST_PAUSE_SECONDS", LONGEST_POLL),
         patch.object(claims, "_BACKOFF_SECONDS", (3.0, 12.0)),
     ):
         yield

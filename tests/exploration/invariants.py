@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tests.exploration.clients import Answered, Began, Ended
+from tests.exploration.clients import LONGEST_POLL, Answered, Began, Ended
 from tests.exploration.model import Standing
 from tests.exploration.worlds import Client, World
 
@@ -251,14 +251,24 @@ def bounded_runs(world: World, history: History, event: Event) -> Iterator[str]:
 
 
 def versions_grow(world: World, history: History, event: Event) -> Iterator[str]:
-    """Every write is one version more, and nobody gives back what it does not hold."""
+    """Every write is one version more, every claim one attempt more, and nobody gives back what it does not hold."""
     if not isinstance(event, Wrote):
         return
     old, new = event.old, event.new
     expected = 1 if old is None else old.version + 1
     if new.version != expected:
         yield f"{new.owner} wrote version {new.version} instead of {expected}"
+    if new.attempt not in _next_attempts(world, event):
+        yield f"{new.owner} wrote attempt {new.attempt} over attempt {old.attempt if old else 0}"
     deed = history.deed(new.owner)
+    if (
+        new.status == FAILED
+        and deed == "claimed"
+        and old is not None
+        and old.attempt > 1
+        and new.bound_until < old.bound_until
+    ):
+        yield f"{new.owner} frees the key, which an earlier attempt has bound"
     if new.status == FAILED and deed not in ("claimed", "failed"):
         yield f"{new.owner} gave the key back although its handler {deed or 'has claimed nothing'}"
     kept = deed == "answered" or (deed == "failed" and world.settings.get("on_error") == "store")
@@ -266,10 +276,34 @@ def versions_grow(world: World, history: History, event: Event) -> Iterator[str]
         yield f"{new.owner} recorded an answer although its handler {deed or 'never ran'}"
 
 
+def _next_attempts(world: World, event: Wrote) -> tuple[int, ...]:
+    """The numbers that this write may bear; two, where the clock is not known well enough to say."""
+    old, new = event.old, event.new
+    if old is None:
+        return (1,)
+    if old.owner == new.owner:
+        # A claim that never began gives its number back.
+        return (old.attempt, old.attempt - 1) if new.status == FAILED and old.attempt > 1 else (old.attempt,)
+    latest = event.time + _ahead(world, event.place, shown=True)
+    free_at = old.expires_at if old.status == COMPLETED else old.bound_until
+    if latest < free_at:
+        return (old.attempt + 1,)
+    return (1, old.attempt + 1)
+
+
 def honest_leases(world: World, history: History, event: Event) -> Iterator[str]:
     """No record holds its key for longer than the options say, and no answer for less."""
-    if not isinstance(event, Wrote):
-        return
+    match event:
+        case Seen(what=Began(owner)):
+            latest = event.time + _ahead(world, event.place, shown=True) + world.settings["lease_seconds"]
+            until = history.lease(owner) or 0.0
+            if until > latest:
+                yield f"{owner} begins to run with a lease that is {until - latest:g} s too long"
+        case Wrote():
+            yield from _honest(world, history, event)
+
+
+def _honest(world: World, history: History, event: Wrote) -> Iterator[str]:
     new, latest = event.new, event.time + _ahead(world, event.place)
     seconds = {
         PENDING: world.settings["lease_seconds"],
@@ -302,6 +336,11 @@ def true_refusals(world: World, history: History, event: Event) -> Iterator[str]
         yield f"{owner} was told {text}"
     if text == "in-progress" and event.what.waited < own.patience and owner.endswith("1"):
         yield f"{owner} was told {text} after {event.what.waited:g} s, and is ready to wait for {own.patience:g} s"
+    if text == "in-progress" and own.patience and not (world.delays or world.stalls or history.faults):
+        for answer, until in history.recorded:
+            at = until - world.settings.get("retention_seconds", 86400.0)
+            if answer.startswith(f"{own.asks} of {own.caller} ") and at + LONGEST_POLL < event.time < until:
+                yield f"{owner} waited, and was told {text} {event.time - at:g} s after the answer was recorded"
     if shown is not None and event.at_once and shown.owner != owner:
         yield from _true_of(world, event, event.what, shown)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any, cast
 
-from tests.exploration.scheduler import Arrive, Interrupt, Process
+from tests.exploration.scheduler import Arrive, Interrupt, Process, Shutdown
 
 __all__ = ["Spawner", "SteppedLoop"]
 
@@ -30,13 +30,16 @@ class SteppedLoop:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def run(self, main: Coroutine[Any, Any, None]) -> None:
-        """Until this has ended, and all that it began; an interrupt cancels it."""
+        """Until this has ended, and all that it began; an interrupt cancels it, a shutdown everything."""
         asyncio._set_running_loop(self._as_loop)
         try:
             task = self.create_task(main)
             while self._tasks:
                 try:
                     self._turn()
+                except Shutdown:
+                    for each in self._tasks:
+                        each.cancel()
                 except Interrupt:
                     task.cancel()
             task.result()

@@ -475,6 +475,12 @@ def _() -> Iterator[None]:
         yield
 
 
+@_bug("what a waiter was told is told again and again", "two waiters of one process", "no dead end")
+def _() -> Iterator[None]:
+    with patch.object(waiting.Ticket, "take", lambda self: self.seen):
+        yield
+
+
 @_bug("a waiter gives up at the first look", "a waiter", "true refusals")
 def _() -> Iterator[None]:
     wait = Acquisition._wait

@@ -29,17 +29,28 @@ __all__ = [
     "Moment",
     "Pause",
     "Process",
+    "Shutdown",
+    "Spinning",
     "Stall",
     "Wish",
     "Work",
 ]
 
 _LIVE_PROCESSES = 256
+_MOST_LOOKS = 1000  # at the clock, in one step; there are a dozen or two
 _LEAST_PAUSE = 2.0**-10
 
 
 class Interrupt(BaseException):
     """What a signal or a time-out of the server raises in the middle of anything."""
+
+
+class Spinning(BaseException):
+    """A thread looks at the clock again and again, and waits for nothing."""
+
+
+class Shutdown(Interrupt):
+    """The same for a whole event loop: nothing on it goes on."""
 
 
 # --- what a thread can wait for ---
@@ -196,13 +207,18 @@ class Process:
         if event.is_set():
             return True
         until = None if seconds is None else self.time + max(seconds, _LEAST_PAUSE)
-        if self.wait(Pause(until), event) == "interrupt":
+        given = self.wait(Pause(until), event)
+        if given == "interrupt":
             raise Interrupt
+        if given == "shutdown":
+            raise Shutdown
         return bool(event.is_set())
 
     def read_clock(self) -> float:
         """The time; a thread may be stopped just before it sees it."""
         self._reads += 1
+        if self._reads > _MOST_LOOKS:
+            raise Spinning
         if self._reads == self._stall_at and self._running is not None and not self.dead:
             self.wait(Stall())
         return self.time

@@ -24,7 +24,7 @@ from tests.exploration.invariants import (
     remember,
 )
 from tests.exploration.model import EMPTY, Call, Reply, Table
-from tests.exploration.scheduler import Arrive, Fate, Given, Heard, Histories, Moment, Node, Pause, Work
+from tests.exploration.scheduler import Arrive, Fate, Given, Heard, Histories, Moment, Node, Pause, Spinning, Work
 from tests.exploration.worlds import World
 
 __all__ = ["Explorer", "Move", "Report", "State"]
@@ -161,12 +161,11 @@ class Explorer:
         calls = set()
         for place, node in self._living(state):
             for strand, wish in node.moment.wishes:
-                if isinstance(wish, Pause) and state.budget.cuts > 0 and _is_client(node, strand):
-                    cut = Given(strand, "interrupt", state.time)
-                    yield Move("is interrupted", place, strand), partial(self._step, _cut(state), place, node, cut)
                 if isinstance(wish, Call) and not self._is_slow(state, place, strand):
                     calls.add((place, strand))
                     yield from self._call_moves(state, place, node, strand, wish)
+                elif isinstance(wish, Pause):
+                    yield from self._interrupts(state, place, node, strand)
         for number, (place, call) in enumerate(state.late):
             late = state.late[:number] + state.late[number + 1 :]
             yield Move("lands", place, 0, str(number)), partial(self._land, state._replace(late=late), place, call)
@@ -193,6 +192,19 @@ class Explorer:
         for place, number in enumerate(state.processes):
             if number >= 0:
                 yield place, self.processes[number]
+
+    def _interrupts(self, state: State, place: int, node: Node, strand: int) -> Iterator[Choice]:
+        """What can come upon a client's thread while it waits."""
+        if state.budget.cuts <= 0 or not _is_client(node, strand):
+            return
+        for name, what in (("is interrupted", "interrupt"), ("is interrupted, its loop too", "shutdown")):
+            if what == "interrupt" or self._on_a_loop(node):
+                cut = Given(strand, what, state.time)
+                yield Move(name, place, strand), partial(self._step, _cut(state), place, node, cut)
+
+    def _on_a_loop(self, node: Node) -> bool:
+        assert isinstance(node.root, Generation)
+        return any(self.world.clients[number].asynchronous for number, _ in node.root.tries)
 
     def _anything_on_hand(self, state: State) -> bool:
         """Whether anything but an arrival is held up; only new clients come long after everything."""
@@ -600,6 +612,8 @@ class Explorer:
             yield
         except Violation as violation:
             raise Broken(self.world, tuple(path), violation.promise, str(violation)) from violation
+        except Spinning as spinning:
+            raise Broken(self.world, tuple(path), NO_DEAD_END, "a thread spins, and waits for nothing") from spinning
         except (TooManyError, Broken):
             raise
         except Exception as error:

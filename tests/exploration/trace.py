@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.exploration.clients import START, Answered, Began, Ended, Generation, Told
 from tests.exploration.model import Call, Standing
-from tests.exploration.scheduler import Heard
+from tests.exploration.scheduler import Heard, Spinning
 from tests.exploration.search import Broken, Explorer, Move, State
 from tests.exploration.worlds import World
 
@@ -58,7 +58,7 @@ def told(explorer: Explorer, broken: Broken) -> str:
         explorer.last_told = ()
         try:
             state = choices[move]()
-        except Exception:  # noqa: BLE001 - the last move is the one that breaks it
+        except (Exception, Spinning):  # noqa: BLE001 - the last move is the one that breaks it
             lines.append(_line(explorer, move, before, None))
         else:
             if move.kind not in _QUIET:

@@ -100,6 +100,7 @@ _ASYNC = tuple(replace(client, asynchronous=True) for client in _THREE)
 _REFUSING = {"on_abandoned": "refuse", "on_error": "refuse"}
 _SOON = LEASE + MARGIN + 0.5  # so that a lease can end, and the next begin, by any clock
 _UNHEARD = ("lost", "again")
+_EXPIRING = {"retention_seconds": 3.0, "tombstone_seconds": 3.0, "on_expired": "refuse"}
 _SHORT = {"retention_seconds": 6.0}
 
 SMALL: tuple[World, ...] = tuple(
@@ -133,12 +134,22 @@ SMALL: tuple[World, ...] = tuple(
         World(name="two, a handler fails and its client comes again", clients=_TWO, failures=1, tries=2, delays=0),
         World(name="two, handlers fail, all refused", clients=_TWO, options=_REFUSING, failures=2, delays=0),
         World(name="two, a short retention", clients=_TWO, options=_SHORT, delays=0),
+        World(
+            name="two, a handler fails and a reply is lost",
+            clients=_TWO,
+            failures=1,
+            failure_kinds=("raises",),
+            faults=1,
+            fault_kinds=("lost",),
+            delays=0,
+        ),
+        World(name="two, expired keys refused", clients=_TWO, options=_EXPIRING, delays=0),
         World(name="two, clocks within the margin", clients=_TWO, offsets=(-0.5, 0.5), delays=1),
         World(name="two, clocks beyond the margin", clients=_TWO, offsets=(-1.5, 1.5), delays=0),
         World(
             name="two, a wrong clock that the store corrects",
             clients=_TWO,
-            offsets=(-3600.0, 0.0),
+            offsets=(-3600.0, 3600.0),
             margin=2.0,
             dated=True,
             delays=0,
@@ -148,7 +159,10 @@ SMALL: tuple[World, ...] = tuple(
         World(
             name="two who ask for different things",
             clients=(_A, replace(_B, asks="refund"), replace(_C, caller="you")),
+            failures=1,
+            failure_kinds=("fails",),
             delays=0,
+            horizon=3.0,
         ),
         World(name="a waiter", clients=(_A, replace(_B, patience=_PATIENT)), crashes=1, delays=0),
         World(
@@ -161,7 +175,7 @@ SMALL: tuple[World, ...] = tuple(
         ),
         World(
             name="two waiters of one process",
-            clients=(_A, replace(_B, place=1, patience=_PATIENT), replace(_C, place=1, patience=_PATIENT)),
+            clients=(_A, replace(_B, place=1, patience=3.0), replace(_C, place=1, patience=9.0)),
             delays=0,
             horizon=9.0,
         ),
@@ -206,7 +220,7 @@ LARGE: tuple[World, ...] = tuple(
         World(name="two, two crash and a call fails, left behind", clients=_TWO, crashes=2, faults=1, delays=1),
         World(name="two, two calls fail", clients=_TWO, faults=2, delays=0),
         World(name="two, left behind twice", clients=_TWO, crashes=1, delays=2),
-        World(name="two, left behind for long", clients=_TWO, crashes=1, delays=1, horizon=3 * LEASE),
+        World(name="two, left behind for long", clients=_TWO, crashes=1, delays=1, horizon=_LATE),
         World(name="two, stopped between looks at the clock, left behind", clients=_TWO, crashes=1, delays=1, stalls=1),
         World(name="two, interrupted while a call fails", clients=_TWO, cuts=1, faults=1, delays=0),
         World(name="two, interrupted and left behind", clients=_TWO, cuts=1, delays=1),
@@ -246,9 +260,9 @@ LARGE: tuple[World, ...] = tuple(
             horizon=_LATE,
         ),
         World(
-            name="two, expired keys refused",
+            name="two, expired keys refused, one crashes",
             clients=_TWO,
-            options={"retention_seconds": 3.0, "tombstone_seconds": 6.0, "on_expired": "refuse"},
+            options=_EXPIRING,
             crashes=1,
             delays=1,
         ),
