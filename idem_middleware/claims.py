@@ -38,7 +38,7 @@ MAX_ROUNDS = 16
 
 _RENEWAL_DEADLINE_SECONDS = 1.0  # a renewal holds the lease's lock, so a completion may wait this long for it
 _LATE_RECORDING_SECONDS = 60.0  # how long an answer is tried to be recorded after its client has it
-_UNDO_SECONDS = 60.0
+_MOST_LONG_UNDOS = 10_000  # keys looked after for longer than a lease: some MB, and seconds once the store is back
 _LANDING_SECONDS = 6.0  # how long a write that was given up may still be on its way to the store
 _BACKOFF_SECONDS = (0.2, 5.0)
 _CHUNK_ALLOWANCE_SECONDS = 0.25  # a large answer is allowed longer than one call
@@ -302,8 +302,8 @@ def carry_out(claim: Claim, store: Store, plan: Plan) -> Step:
 def undo_later(runtime: Runtime, attempt: Attempt, old: Record | None) -> None:
     """A claim was perhaps written, and nothing will run under it: free the key, so that a retry need not wait.
 
-    `old` is what it was to take the place of. However many attempts end like this while the store is away, each key
-    is looked after by one job.
+    `attempt` tried to write it, `old` is what it was to take the place of. However many attempts end like this while
+    the store is away, each key is looked after by one job.
     """
     now = runtime.store.clock.monotonic()
     with runtime.undos_lock:
@@ -325,11 +325,15 @@ class Undo:
         self._owners: set[str] = set()
         self._before: set[tuple[str, int]] = set()
         self._last_at = 0.0
+        self._until = 0.0
         self._pauses = backoff()
 
     def add(self, attempt: Attempt, old: Record | None, now: float) -> None:
         """One more of them. Call it under the runtime's lock."""
         self._owners.add(attempt.owner)
+        tried, refuses = attempt.tried, attempt.options.on_abandoned == "refuse"
+        if tried is not None:
+            self._until = max(self._until, tried.bound_until if refuses else tried.expires_at)
         if old is not None:
             self._before.add((old.owner, old.version))
         self._last_at = now
@@ -338,15 +342,25 @@ class Undo:
         """Look once; gives the seconds until the next look."""
         pause, owners = self._pauses(), len(self._owners)
         done = self._is_done()
-        now = self._runtime.store.clock.monotonic()
+        with_patience = self._is_worth_it()
         with self._runtime.undos_lock:
             if len(self._owners) != owners:
                 return pause  # one more since the look
-            waited = now - self._last_at
-            if not done and waited < min(_UNDO_SECONDS, self._attempt.options.lease_seconds):
+            if not done and with_patience:
                 return pause
             self._runtime.undos.pop(self._attempt.pk, None)
         return None
+
+    def _is_worth_it(self) -> bool:
+        """Whether the key would still be locked by it.
+
+        That is for a lease, or longer where an abandoned attempt is final or the claim's clock was wrong: its end is
+        held against the corrected clock, which may be another by now.
+        """
+        clock = self._runtime.store.clock
+        if clock.monotonic() - self._last_at < self._attempt.options.lease_seconds:
+            return True
+        return clock.now() < self._until and len(self._runtime.undos) <= _MOST_LONG_UNDOS
 
     def _is_done(self) -> bool:
         runtime, pk = self._runtime, self._attempt.pk

@@ -96,7 +96,7 @@ class AsyncAcquisition:
                 result = await self._store.swap(step.old, step.new, self._deadline)
         except BaseException as error:  # a cancellation, too: what was asked for may be written all the same
             if not certain(error):
-                undo_later(self._runtime, self._attempt, None if isinstance(step, Create) else step.old)
+                undo_later(self._runtime, self._attempt.after(step.new), None if isinstance(step, Create) else step.old)
             raise
         judged = judge(self._attempt, step.new, result, self._clock.now())
         return well_timed(self._attempt, judged, self._clock, offset)

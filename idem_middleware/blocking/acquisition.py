@@ -95,7 +95,7 @@ class Acquisition:
                 result = self._store.swap(step.old, step.new, self._deadline)
         except BaseException as error:
             if not certain(error):
-                undo_later(self._runtime, self._attempt, None if isinstance(step, Create) else step.old)
+                undo_later(self._runtime, self._attempt.after(step.new), None if isinstance(step, Create) else step.old)
             raise
         judged = judge(self._attempt, step.new, result, self._clock.now())
         return well_timed(self._attempt, judged, self._clock, offset)

@@ -21,9 +21,11 @@ from idem_middleware import (
     LeaseLost,
     MemoryStore,
     ProblemType,
+    Request,
     RequestRefused,
     Response,
     StoreUnavailable,
+    claims,
 )
 from idem_middleware.outcomes import Refused, Unprotected
 from idem_middleware.records import OmittedResponse
@@ -699,6 +701,58 @@ def test_undoing_goes_on_while_the_store_is_away(world: World) -> None:
     world.pass_by(30)
     assert world.calls() == []
     assert len(world.upkeep) == 0
+
+
+def uncertain(world: World, sent: Request | None = None, **options: Any) -> None:
+    """Claim, hear nothing of it, and reach the store no more."""
+    world.store.fail(Fault.LOST_REPLY, on="create")
+    world.store.fail(Fault.LOST_REQUEST, on="load", times=None)
+    assert world.problem(sent, **options) == "store-unavailable"
+
+
+def test_a_claim_by_a_wrong_clock_is_undone_however_long_the_store_is_away(world: World) -> None:
+    """Its end lies as far ahead as the clock was, and its key would be locked until then."""
+    world.clock.advance(120)
+    uncertain(world)
+    world.clock.offset_seconds = -120  # another key's answer has told
+    world.pass_by(90)
+    world.store.recover()
+    world.pass_by(5)
+    assert "claim_undone" in world.kinds()
+    assert world.lease(request(b"b")).attempt == 1
+
+
+def test_a_claim_by_a_wrong_clock_is_given_up_when_it_is_over(world: World) -> None:
+    """By the right clock; then there is nothing to undo."""
+    world.clock.advance(120)
+    uncertain(world)
+    world.clock.offset_seconds = -120
+    world.pass_by(170)
+    assert len(world.upkeep) == 1
+    world.pass_by(20)
+    assert len(world.upkeep) == 0
+
+
+def test_an_uncertain_claim_is_undone_for_as_long_as_it_would_be_an_unknown_outcome(world: World) -> None:
+    """Where abandoned attempts are refused, a lease that lapses does not free the key."""
+    refusing: dict[str, Any] = {"on_abandoned": "refuse", "retention_seconds": 600}
+    uncertain(world, **refusing)
+    world.pass_by(300)
+    world.store.recover()
+    world.pass_by(5)
+    assert "claim_undone" in world.kinds()
+    assert world.lease(request(b"b"), **refusing).attempt == 1
+
+
+def test_many_uncertain_claims_are_looked_after_for_a_lease_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long outage must not fill the memory with them."""
+    monkeypatch.setattr(claims, "_MOST_LONG_UNDOS", 1)
+    for key in "abc":
+        uncertain(world, request(key=key), on_abandoned="refuse")
+    world.pass_by(59)
+    assert len(world.upkeep) == 3
+    world.pass_by(10)
+    assert len(world.upkeep) == 1
 
 
 def test_undoing_starts_over_when_its_write_is_overtaken(world: World) -> None:
