@@ -60,8 +60,8 @@ class Claim:
         self._mutex = threading.Lock()
         self._lease_lost = False
         self._recording_late = False
-        clock = runtime.store.clock
-        self._renew_until = clock.monotonic() + attempt.options.max_execution_seconds
+        self._began_at = runtime.store.clock.monotonic()
+        self._renew_until = self._began_at + attempt.options.max_execution_seconds
         self._renewal = runtime.upkeep.schedule(self._until_renewal(), _weakly(self), Lane.RENEWAL)
 
     def tell(self, kind: EventKind, **fields: object) -> None:
@@ -83,7 +83,8 @@ class Claim:
     def written(self, plan: Plan) -> None:
         """The plan is durable."""
         self.end()
-        self.tell(plan.kind, status=plan.status)
+        took_seconds = self.runtime.store.clock.monotonic() - self._began_at
+        self.tell(plan.kind, status=plan.status, seconds=took_seconds)
 
     def lost(self, plan: Plan) -> None:
         """The plan was refused: another attempt owns the key."""
@@ -135,7 +136,7 @@ class Claim:
         # Read now, not when this was due: the process may have been frozen meanwhile. A lease that is over is never
         # revived, since others may have seen its end.
         if clock.now() >= self.record.expires_at:
-            self.tell(EventKind.LEASE_LOST, reason="lapsed")
+            self._lose("lapsed")
             return True
         if clock.monotonic() >= self._renew_until:
             self.tell(EventKind.ABANDONED, reason="max-execution")
@@ -156,10 +157,11 @@ class Claim:
         self._lose()
         return None
 
-    def _lose(self) -> None:
+    def _lose(self, reason: str | None = None) -> None:
+        """Say it once: it may lapse first, and be taken over later."""
         if not self._lease_lost:
             self._lease_lost = True
-            self.tell(EventKind.LEASE_LOST)
+            self.tell(EventKind.LEASE_LOST, reason=reason)
 
     def _record_later(self, plan: Plan, error: StoreUnavailable) -> None:
         """The store was not reached in time: go on in the background, while the lease is renewed."""

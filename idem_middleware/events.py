@@ -36,6 +36,9 @@ class EventKind(StrEnum):
     STORE_RETRIED = "store_retried"
     STORE_FAILED = "store_failed"
     CLOCK_SKEWED = "clock_skewed"
+    LATE_DUPLICATE = "late_duplicate"
+    TRANSACTION_CANCELLED = "transaction_cancelled"
+    CROSS_REGION_DUPLICATE = "cross_region_duplicate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,8 @@ class Event:
     """One thing that happened to one key (or, without a digest, to the store).
 
     `reason` is the name of a problem or a short word of ours; `observed` is true where mode="observe" let pass what
-    would have been refused or replayed.
+    would have been refused or replayed. `seconds` is how long it took: an execution from its claim to its record, a
+    wait, a pause before a call is sent again; of a clock, how far it is off.
     """
 
     kind: EventKind
@@ -66,9 +70,10 @@ _WARNINGS = frozenset(
         EventKind.BYPASSED,
         EventKind.STORE_RETRIED,
         EventKind.CLOCK_SKEWED,
+        EventKind.LATE_DUPLICATE,
     }
 )
-_ERRORS = frozenset({EventKind.EXECUTED_NOT_RECORDED, EventKind.STORE_FAILED})
+_ERRORS = frozenset({EventKind.EXECUTED_NOT_RECORDED, EventKind.STORE_FAILED, EventKind.CROSS_REGION_DUPLICATE})
 
 logger = logging.getLogger("idem_middleware")
 
@@ -80,10 +85,19 @@ def _level(kind: EventKind) -> int:
 
 
 class LoggingObserver:
-    """Writes each event as one line, its fields also in `extra` for structured formatters."""
+    """Writes each event as one line, its fields also in `extra` for structured formatters.
+
+    Two for one logger are equal, so that what a store says is written once, however many engines it serves.
+    """
 
     def __init__(self, target: logging.Logger = logger) -> None:
         self._logger = target
+
+    def __eq__(self, other: object) -> bool:
+        return self._logger is other._logger if isinstance(other, LoggingObserver) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._logger)
 
     def __call__(self, event: Event) -> None:
         level = _level(event.kind)
@@ -100,8 +114,8 @@ class LoggingObserver:
             f" {text}" if text else "",
             extra={
                 "idempotency_event": event.kind.value,
-                **{f"idempotency_{k}": v for k, v in shown.items()},
-                "dynamo_error_code": event.dynamo_error_code,
+                # Under its own name, whatever else in the service talks to DynamoDB: one search finds them all.
+                **{k if k == "dynamo_error_code" else f"idempotency_{k}": v for k, v in shown.items()},
             },
         )
 

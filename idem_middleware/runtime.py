@@ -57,7 +57,9 @@ class Runtime:
         reset_in_children(self)
         subscribe = getattr(store, "subscribe", None)
         if subscribe is not None:
-            subscribe(self._forward)
+            # Each by itself: an observer that two engines of one store share is told once.
+            for observer in (self._log, *options.observers):
+                subscribe(observer)
 
     @property
     def upkeep(self) -> Upkeep:
@@ -114,7 +116,3 @@ class Runtime:
         options = self.options if attempt is None else attempt.options
         event = Event(kind=kind, key_digest=digest, attempt=attempt_number, **fields)
         emit((self._log, *options.observers), event)
-
-    def _forward(self, event: Event) -> None:
-        """What the store itself has to say."""
-        emit((self._log, *self.options.observers), event)

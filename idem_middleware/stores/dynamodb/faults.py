@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
 
-__all__ = ["Fault", "Kind", "classify", "error_for"]
+__all__ = ["KNOWN_CODES", "Fault", "Kind", "classify", "error_for"]
 
 
 class Kind(Enum):
@@ -116,6 +116,22 @@ _TRANSPORT = frozenset(
         "ChecksumError",
     }
 )
+# The names of botocore's exceptions that come most often, of those derived from the above.
+_TRANSPORT_NAMES = frozenset(
+    {
+        "ConnectTimeoutError",
+        "ConnectionClosedError",
+        "EndpointConnectionError",
+        "ProxyConnectionError",
+        "ReadTimeoutError",
+        "ResponseStreamingError",
+        "SSLError",
+    }
+)
+_OURS = frozenset({"Interrupted", "StoreFull"})  # where no call failed, but nothing could be written either
+KNOWN_CODES = frozenset({*_RETRIED, *_ADVICE, *_TRANSPORT, *_TRANSPORT_NAMES, *_OURS, ITEM_TOO_LARGE, _VALIDATION})
+"""The codes that a fault usually has. Others come with new releases of DynamoDB, and from proxies."""
+
 _KEY_SCHEMA_WORDS = (
     "does not match the schema",
     "Missing the key",
