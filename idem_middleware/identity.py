@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -43,12 +43,13 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What tells one piece of work from another."""
+    """What tells one piece of work from another. `caller` is part of `pk`; here it says where the record lies."""
 
     pk: str
     fingerprint: bytes
     caller_digest: bytes | None
     options: Options
+    caller: str | None = field(default=None, repr=False)
 
     @property
     def key_digest(self) -> str:
@@ -139,6 +140,7 @@ def identify(request: Request, admitted: Admitted, caller: str | None) -> Identi
         fingerprint=print_,
         caller_digest=_credentials(request, options) if options.caller is None and caller is None else None,
         options=options,
+        caller=caller,
     )
 
 

@@ -9,9 +9,22 @@ from urllib.parse import unquote_to_bytes
 
 from idem_middleware.errors import IdempotencyError
 
-__all__ = ["MAX_KEY_LENGTH", "KeyInvalid", "parse_key", "record_pk", "short_digest", "validate_key"]
+__all__ = [
+    "MAX_KEY_LENGTH",
+    "PLACE",
+    "KeyInvalid",
+    "caller_partition",
+    "parse_key",
+    "placed",
+    "record_pk",
+    "short_digest",
+    "validate_key",
+]
 
 MAX_KEY_LENGTH = 255
+
+PLACE = "@"
+"""Stands in a record's name before the partition that it lies in, where the store has partitions."""
 
 _MAX_INTEGER_BITS = 848  # more bits can't be written in 255 decimal digits
 
@@ -102,18 +115,35 @@ def record_pk(namespace: str, caller: str | None, key: str) -> str:
     Every field has its length in front, so that no separator inside one of them can imitate another split.
     No caller is not the same as any caller, the empty one included.
     """
-    callers = () if caller is None else (caller,)
-    digest = sha256(b"idem-middleware record 1\0")
-    for field in (namespace, *callers, key):
-        encoded = field.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    digest.update(bytes([len(callers)]))
-    return digest.hexdigest()
+    return _digest(b"idem-middleware record 1\0", namespace, caller, key)
+
+
+def caller_partition(namespace: str, caller: str | None) -> str:
+    """Name what belongs to one caller in one namespace: 32 hex digits that say nothing about who that is.
+
+    Half of the digest is enough: records are told apart by their own name, in which the caller is, too.
+    """
+    return _digest(b"idem-middleware partition 1\0", namespace, caller)[:32]
+
+
+def placed(pk: str, partition: str) -> str:
+    """Name a record together with the partition that it lies in."""
+    return f"{pk}{PLACE}{partition}"
 
 
 def short_digest(pk: str) -> str:
     """Give what logs, events and metrics may show of a record's name."""
     return pk[:12]
+
+
+def _digest(label: bytes, namespace: str, caller: str | None, *more: str) -> str:
+    callers = () if caller is None else (caller,)
+    digest = sha256(label)
+    for field in (namespace, *callers, *more):
+        encoded = field.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    digest.update(bytes([len(callers)]))
+    return digest.hexdigest()
 
 
 _TOO_LONG = f"The idempotency key is longer than {MAX_KEY_LENGTH} characters."

@@ -124,13 +124,13 @@ def claim_kind(record: Record, before: Record | None) -> EventKind:
     return EventKind.TAKEN_OVER if before.status is Status.PENDING else EventKind.RUN_AGAIN
 
 
-def function_identity(key: str, payload: object, options: Options) -> Identity:
+def function_identity(key: str, payload: object, options: Options, caller: str | None = None) -> Identity:
     """The identity of work that does not come by HTTP. It shares no key with any request.
 
     Raises:
         KeyInvalid: the key is not 1 to 255 printable ASCII characters.
     """
-    pk = record_pk(options.namespace, None, validate_key(key, pattern=options.compiled_key_pattern))
+    pk = record_pk(options.namespace, caller, validate_key(key, pattern=options.compiled_key_pattern))
     return Identity(
         pk=hashlib.sha256(f"function:{pk}".encode()).hexdigest(),
         fingerprint=fingerprint(
@@ -144,4 +144,5 @@ def function_identity(key: str, payload: object, options: Options) -> Identity:
         ),
         caller_digest=None,
         options=options,
+        caller=caller,
     )

@@ -13,7 +13,7 @@ from idem_middleware.decisions import Attempt
 from idem_middleware.errors import StoreUnavailable
 from idem_middleware.events import Event, EventKind, LoggingObserver, Observer, emit
 from idem_middleware.identity import Identity
-from idem_middleware.keys import short_digest
+from idem_middleware.keys import caller_partition, placed, short_digest
 from idem_middleware.options import Options
 from idem_middleware.stores.base import Store
 from idem_middleware.stores.forks import reset_in_children
@@ -43,6 +43,7 @@ class Runtime:
     ) -> None:
         self.store = store
         self.options = options
+        self._by_caller = bool(getattr(store, "by_caller", False))
         self.flights = Flights()
         self.pause = pause
         self.chance = chance
@@ -99,7 +100,7 @@ class Runtime:
     def attempt(self, identity: Identity) -> Attempt:
         """A fresh try, with an owner token of its own even within one process."""
         return Attempt(
-            pk=identity.pk,
+            pk=self._name(identity),
             owner=self._new_owner(),
             fingerprint=identity.fingerprint,
             caller_digest=identity.caller_digest,
@@ -107,6 +108,12 @@ class Runtime:
             patience_seconds=0.0 if identity.options.mode == "observe" else identity.options.wait_seconds,
             margin_seconds=self.store.clock.margin_seconds,
         )
+
+    def _name(self, identity: Identity) -> str:
+        """What the store knows the record by."""
+        if not self._by_caller:
+            return identity.pk
+        return placed(identity.pk, caller_partition(identity.options.namespace, identity.caller))
 
     def tell(
         self, kind: EventKind, attempt: Attempt | None, *, attempt_number: int | None = None, **fields: Any

@@ -13,7 +13,7 @@ from idem_middleware.options import Options
 from idem_middleware.stores.base import Store
 from idem_middleware.stores.urls import store_from_url
 
-__all__ = ["build"]
+__all__ = ["build", "placement_problems"]
 
 logger = logging.getLogger("idem_middleware")
 
@@ -41,10 +41,24 @@ def build(store: Store | str | None, engine: Engine | None, options: Mapping[str
             engine = Engine(store_from_url(store) if isinstance(store, str) else store, chosen)  # type: ignore[arg-type]
         except ConfigurationError as error:
             problems.extend(error.problems)
+    if engine is not None and not problems:
+        problems.extend(placement_problems(engine.store, chosen))
     if problems or engine is None:
         raise ConfigurationError(problems)
     _warn_without_caller(chosen)
     return engine, chosen
+
+
+def placement_problems(store: Store, options: Options, *, default_caller: bool = False) -> list[str]:
+    """What is wrong with these options for a store that keeps each caller's records together.
+
+    `default_caller`: the framework names a caller where none is configured.
+    """
+    if not getattr(store, "by_caller", False) or callable(options.caller) or options.mode == "off":
+        return []
+    if options.caller is None and default_caller:
+        return []
+    return ["the store's layout 'caller' needs a function as caller: without one all keys lie in one partition"]
 
 
 def _warn_without_caller(options: Options) -> None:

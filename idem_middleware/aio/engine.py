@@ -100,11 +100,18 @@ class AsyncEngine(BaseEngine):
             case _:
                 assert_never(outcome)
 
-    async def run_once(self, key: str, payload: object, function: Callable[[AsyncLease | None], Awaitable[T]]) -> T:
+    async def run_once(
+        self,
+        key: str,
+        payload: object,
+        function: Callable[[AsyncLease | None], Awaitable[T]],
+        *,
+        caller: str | None = None,
+    ) -> T:
         """As `Engine.run_once`."""
         if self.options.mode == "off":
             return await function(None)
-        outcome = await self.claim(function_identity(key, payload, self.options))
+        outcome = await self.claim(function_identity(key, payload, self.options, caller))
         match outcome:
             case Replayed(response):
                 return json.loads(response.body)  # type: ignore[no-any-return]

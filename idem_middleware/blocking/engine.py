@@ -87,13 +87,15 @@ class Engine(BaseEngine):
             case _:
                 assert_never(outcome)
 
-    def run_once(self, key: str, payload: object, function: Callable[[Lease | None], T]) -> T:
+    def run_once(
+        self, key: str, payload: object, function: Callable[[Lease | None], T], *, caller: str | None = None
+    ) -> T:
         """Run a function once for this key: work that does not come by HTTP.
 
         The function gets its lease, or None where it runs unprotected (by `mode`, or by `on_store_error="bypass"`).
 
         What it gives must be JSON; a repeated call gets it read back from JSON. `payload` is what makes two calls the
-        same: the same key with another payload is refused.
+        same: the same key with another payload is refused. `caller` is whose work it is: an account, a tenant.
 
         Raises:
             RequestRefused: it is running elsewhere, its outcome is unknown, the key was used for something else, …
@@ -101,7 +103,7 @@ class Engine(BaseEngine):
         """
         if self.options.mode == "off":
             return function(None)
-        outcome = self.claim(function_identity(key, payload, self.options))
+        outcome = self.claim(function_identity(key, payload, self.options, caller))
         match outcome:
             case Replayed(response):
                 return json.loads(response.body)  # type: ignore[no-any-return]

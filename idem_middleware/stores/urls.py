@@ -20,7 +20,7 @@ def store_from_url(url: str) -> Store:
     """Make the store that a URL names. Nothing is connected yet.
 
         memory://?max_entries=1000&max_bytes=10000000
-        dynamodb://TABLE?region=eu-central-1&endpoint=http://127.0.0.1:8000&transport=lean
+        dynamodb://TABLE?region=eu-central-1&endpoint=http://127.0.0.1:8000&transport=lean&layout=caller
 
     Every part may be left out. The URL holds no secrets: credentials are found as boto3 finds them.
 
@@ -63,7 +63,7 @@ def _dynamodb_store(parts: SplitResult) -> Store:
         problems.append("credentials don't belong into a store's URL: boto3 finds them by itself")
     if parts.path.strip("/"):
         problems.append("a dynamodb:// URL has no path: it is dynamodb://TABLE")
-    given: dict[str, Any] = _parameters(parts, ("region", "endpoint", "transport"), problems)
+    given: dict[str, Any] = _parameters(parts, ("region", "endpoint", "transport", "layout"), problems)
     problems += [f"{name} has no value" for name, value in given.items() if not value]
     if problems:
         raise ConfigurationError(problems)

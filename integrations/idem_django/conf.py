@@ -16,6 +16,7 @@ from idem_django.marks import Mark
 from idem_middleware.blocking.engine import Engine
 from idem_middleware.errors import ConfigurationError
 from idem_middleware.options import SHARED_CALLER, Options
+from idem_middleware.setup import placement_problems
 from idem_middleware.stores.base import Store
 from idem_middleware.stores.urls import store_from_url
 
@@ -144,6 +145,8 @@ def _built() -> Configuration:
         store = store_from(written)
     except ConfigurationError as error:
         problems.extend(error.problems)
+    if store is not None and not problems:
+        problems.extend(placement_problems(store, options, default_caller=True))
     if problems or store is None:
         raise ImproperlyConfigured(f"{SETTING}: " + "; ".join(problems))
     return Configuration(Engine(store, options))

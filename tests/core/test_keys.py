@@ -12,7 +12,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from idem_middleware.errors import IdempotencyError
-from idem_middleware.keys import KeyInvalid, parse_key, record_pk, short_digest, validate_key
+from idem_middleware.keys import (
+    KeyInvalid,
+    caller_partition,
+    parse_key,
+    placed,
+    record_pk,
+    short_digest,
+    validate_key,
+)
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 UUID_BY_LETTER = "a1b2c3d4-0000-4000-8000-000000000000"
@@ -301,3 +309,17 @@ def test_a_record_s_name_has_a_fixed_form_and_never_changes() -> None:
     pk = record_pk("payments", "acct_1", "order-1")
     assert pk == "1066360056adcb5a3eb754d1ecffeb98353068c8ce148f3e6206e84048f6944f"
     assert short_digest(pk) == pk[:12]
+
+
+def test_a_caller_s_partition_has_a_fixed_form_and_never_changes() -> None:
+    """As the records in it."""
+    partition = caller_partition("payments", "acct_1")
+    assert partition == "bf385e368b7b81f233821d71242e60b4"
+    assert placed("a" * 64, partition) == f"{'a' * 64}@{partition}"
+    assert short_digest(placed("a" * 64, partition)) == "a" * 12
+
+
+def test_callers_share_no_partition() -> None:
+    """No caller, the empty one, and the same one in another namespace are others."""
+    places = [("", None), ("", ""), ("", "ann"), ("n", "ann"), ("nann", None), ("", "nann")]
+    assert len({caller_partition(*place) for place in places}) == len(places)

@@ -47,6 +47,24 @@ def local_store(dynamodb_local: str, transport: TransportName) -> DynamoDBStore:
     return store
 
 
+@pytest.fixture(scope="class")
+def moto_caller_store(transport: TransportName) -> Iterator[DynamoDBStore]:
+    """A store on moto that keeps each caller's records together."""
+    with mock_aws():
+        store = DynamoDBStore("keys", region="eu-central-1", transport=transport, layout="caller")
+        store.create_table()
+        yield store
+
+
+@pytest.fixture(scope="class")
+def local_caller_store(dynamodb_local: str, transport: TransportName) -> DynamoDBStore:
+    """The same on DynamoDB Local."""
+    name = f"keys-{new_pk()[:12]}"
+    store = DynamoDBStore(name, region="eu-central-1", endpoint=dynamodb_local, transport=transport, layout="caller")
+    store.create_table()
+    return store
+
+
 OpenStore = Callable[..., Store]
 
 

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from idem_middleware.keys import caller_partition, placed
 from idem_middleware.stores import DynamoDBStore, MemoryStore, Store
+from idem_middleware.stores.base import Found, Written
 from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore
 from idem_middleware.stores.dynamodb.transport import TransportName
 from idem_middleware.stores.threaded import ThreadedStore
 from tests.stores.contract import AsyncStoreAsStore, ChunkedStoreContract, StoreContract, on_a_loop
+from tests.stores.doubles import soon
+from tests.stores.records import new_pk, pending
 
 
 class TestMemoryStore(StoreContract):
@@ -86,6 +90,44 @@ class TestDynamoDBStoreOnDynamoDBLocalOnALoop(ChunkedStoreContract):
         """The class's own."""
         with on_a_loop(local_store) as store:
             yield store
+
+
+CALLER = caller_partition("", "ann")
+
+
+class InACallersPartition(ChunkedStoreContract):
+    """Names that say where they lie."""
+
+    @staticmethod
+    def new_pk() -> str:
+        return placed(new_pk(), CALLER)
+
+    def test_the_same_key_in_another_partition_is_another(self, store: Store, pk: str) -> None:
+        """A plain condition is about one item, and an item is its whole key: partition and sort key."""
+        elsewhere = placed(pk.partition("@")[0], caller_partition("", "bob"))
+        store.create(pending(pk), soon(store))
+        assert store.create(pending(elsewhere), soon(store)) == Written()
+        assert store.create(pending(pk, owner="late"), soon(store)) == Found(pending(pk))
+
+
+class TestCallerLayoutOnMotoOnALoop(InACallersPartition):
+    """On moto, asynchronously, over each transport."""
+
+    @pytest.fixture
+    def store(self, moto_caller_store: DynamoDBStore) -> Iterator[Store]:
+        """The class's own."""
+        with on_a_loop(moto_caller_store) as store:
+            yield store
+
+
+@pytest.mark.dynamodb_local
+class TestCallerLayoutOnDynamoDBLocal(InACallersPartition):
+    """On Amazon's own program, over each transport."""
+
+    @pytest.fixture
+    def store(self, local_caller_store: DynamoDBStore) -> Store:
+        """The class's own."""
+        return local_caller_store
 
 
 @pytest.mark.parametrize(

@@ -13,19 +13,23 @@ from hypothesis import strategies as st
 
 from idem_middleware.bodies import pack
 from idem_middleware.decisions import Attempt, Create, Execute, Refuse, Replay, Swap, decide
+from idem_middleware.keys import placed
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
 from idem_middleware.problems import ProblemType
 from idem_middleware.records import SCHEMA_VERSION, Chunks, KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.stores.dynamodb import items
 from idem_middleware.stores.dynamodb.items import (
     OPTIONAL,
     UNREADABLE,
     chunk_data,
     chunk_item,
+    chunk_pk,
     item_of,
     item_size,
     record_of,
 )
+from idem_middleware.stores.dynamodb.layouts import item_key, item_name
 from idem_middleware.stores.dynamodb.requests import CLAIM_ITEM_BYTES, INLINE_BYTES
 from tests.stores.records import LARGE_ANSWER, NOW, SHAPES, SMALL_ANSWER, after, lives, pending
 
@@ -454,3 +458,68 @@ def answer_of(attributes: dict[str, Any]) -> KeptResponse | OmittedResponse | No
     if found.response is None:
         assert refusal(found) is ProblemType.RESPONSE_NOT_STORED
     return found.response
+
+
+class TestSchemas:
+    """Older items are read, newer ones are not."""
+
+    OLDER = 0
+
+    @pytest.fixture
+    def older_is_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As in a deployment whose predecessor had neither attempts nor digests."""
+
+        def read(attributes: Any, record: Record) -> Record:
+            return replace(record, attempt=1, fingerprint=attributes["print"]["B"], expires_at=record.bound_until)
+
+        monkeypatch.setitem(items._MEANINGS, self.OLDER, read)
+
+    def older_item(self) -> dict[str, Any]:
+        """An item of that predecessor's."""
+        item = item_of(pending(PK)) | {"schema": {"N": str(self.OLDER)}, "print": {"B": b"f"}}
+        for name in ("attempt", "fingerprint", "caller_digest", "expires_at"):
+            del item[name]
+        return item
+
+    @pytest.mark.usefixtures("older_is_known")
+    def test_an_older_item_is_read_as_one_of_ours(self) -> None:
+        """So that no retry across a deployment is refused."""
+        found = record_of(self.older_item(), PK)
+        assert (found.schema, found.attempt, found.fingerprint) == (SCHEMA_VERSION, 1, b"f")
+        assert isinstance(decide(attempt_like(found), found, NOW + 86400), Swap)
+
+    @pytest.mark.usefixtures("older_is_known")
+    def test_the_next_write_makes_it_one_of_ours(self) -> None:
+        """Attribute by attribute."""
+        found = record_of(self.older_item(), PK)
+        assert item_of(after(found))["schema"] == {"N": str(SCHEMA_VERSION)}
+
+    def test_an_item_whose_version_nobody_here_knows_is_refused(self) -> None:
+        """A newer deployment wrote it; what it means is not guessed."""
+        item = item_of(replace(pending(PK), schema=SCHEMA_VERSION + 1))
+        assert refusal(record_of(item, PK)) is ProblemType.RECORD_UNREADABLE
+
+    def test_every_version_up_to_ours_has_a_reader(self) -> None:
+        """Whoever raises the version keeps the old reader."""
+        assert sorted(items._MEANINGS) == list(range(1, SCHEMA_VERSION + 1))
+
+
+class TestNames:
+    """How a record's name becomes a key."""
+
+    @pytest.mark.parametrize("name", [PK, placed(PK, "0" * 32)])
+    def test_a_name_is_read_from_the_key_that_it_gives(self, name: str) -> None:
+        """In either layout."""
+        assert item_name(item_key(name)) == name
+        assert record_of(item_of(pending(name)), name) == pending(name)
+
+    def test_an_item_of_another_partition_is_damage(self) -> None:
+        """What came for one caller is not taken for another's."""
+        ours, theirs = placed(PK, "0" * 32), placed(PK, "1" * 32)
+        assert record_of(item_of(pending(theirs)), ours).schema == UNREADABLE
+        assert record_of(item_of(pending(PK)), ours).schema == UNREADABLE
+
+    def test_a_piece_of_a_body_lies_beside_its_record(self) -> None:
+        """In the same partition."""
+        key = item_key(chunk_pk(pending(placed(PK, "0" * 32)), 3))
+        assert key == {"pk": {"S": "0" * 32}, "sk": {"S": f"{PK}#{'a' * 32}#3"}}

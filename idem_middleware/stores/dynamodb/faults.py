@@ -103,7 +103,9 @@ _ADVICE = {
     "InvalidEndpointConfigurationError": "the endpoint in the AWS configuration is not valid",
     "InvalidProxiesConfigError": "client_config has wrong proxies",
 }
-_KEY_SCHEMA_ADVICE = "its key must be the one attribute pk, a string, without a sort key"
+_KEY_SCHEMA_ADVICE = (
+    "its key must be the one attribute pk, a string, without a sort key; with layout='caller' pk and the sort key sk"
+)
 # botocore's exceptions where no (whole) answer came. Each stands for those derived from it.
 _TRANSPORT = frozenset(
     {

@@ -4,7 +4,8 @@ Writing is strict, reading is total: whatever stands in the table, `record_of` g
 can't be read for certain comes back with another schema version than ours, so that nothing is run on its account.
 
     attribute       type
-    pk              S     the record's key, 64 hexadecimal digits
+    pk              S     the record's key, 64 hexadecimal digits; in the layout `caller` its partition, 32 digits,
+    sk              S     and the record's key
     status          S     PENDING, COMPLETED or FAILED
     version         N     + 1 with every write
     owner           S     random per attempt
@@ -26,7 +27,7 @@ can't be read for certain comes back with another schema version than ours, so t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from math import inf, isfinite
@@ -34,6 +35,7 @@ from typing import Any
 
 from idem_middleware.messages import HeaderPairs
 from idem_middleware.records import SCHEMA_VERSION, Chunks, KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.stores.dynamodb.layouts import item_key, piece_name
 
 __all__ = [
     "OPTIONAL",
@@ -85,7 +87,7 @@ def item_of(record: Record) -> Item:
 
     """
     item: Item = {
-        "pk": {"S": record.pk},
+        **item_key(record.pk),
         "status": {"S": record.status.value},
         "version": _number(record.version),
         "owner": {"S": record.owner},
@@ -145,9 +147,10 @@ def _time(instant: float) -> dict[str, Any]:
 def record_of(item: object, pk: str) -> Record:
     """Read whatever stands under `pk`. Never raises.
 
-    A newer schema, or damage: the record has that schema number, or UNREADABLE, and of its fields only pk, status,
-    owner, version and bound_until mean anything. Where one of these four is damaged itself, the key is bound for
-    ever (that is, until the item is deleted): no write could be fenced by what is not known. A broken answer is None.
+    An older schema comes back as if it were written by ours. A newer one, or damage: the record has that schema number,
+    or UNREADABLE, and of its fields only pk, status, owner, version and bound_until mean anything. Where one of these
+    four is damaged itself, the key is bound for ever (that is, until the item is deleted): no write could be fenced by
+    what is not known. A broken answer is None.
     """
     attributes: Mapping[object, object] = item if isinstance(item, Mapping) else {}
     read = _nothing_read(pk)
@@ -155,12 +158,13 @@ def record_of(item: object, pk: str) -> Record:
         read = _fence(attributes, read)
         read = replace(read, bound_until=_instant(attributes, "bound_until"))
         read = replace(read, schema=_whole(attributes, "schema", 0, _MOST))
-        if read.schema != SCHEMA_VERSION:
+        meaning = _MEANINGS.get(read.schema)
+        if meaning is None:
             return read
         created_at = _instant(attributes, "created_at")
         if read.bound_until < created_at:  # no record ends before it began: this would set a key free that is bound
             return replace(read, bound_until=inf, schema=UNREADABLE)
-        return _meaning(attributes, replace(read, created_at=created_at))
+        return meaning(attributes, replace(read, created_at=created_at, schema=SCHEMA_VERSION))
     except _Damaged:
         return replace(read, schema=UNREADABLE)
 
@@ -183,8 +187,9 @@ def _nothing_read(pk: str) -> Record:
 
 def _fence(attributes: Mapping[object, object], read: Record) -> Record:
     """Read what a swap is conditioned on."""
-    if _text(attributes, "pk") != read.pk:
-        raise _Damaged("pk")
+    for name, written in item_key(read.pk).items():
+        if _text(attributes, name) != written["S"]:
+            raise _Damaged(name)
     return replace(
         read,
         status=_status(attributes),
@@ -194,7 +199,7 @@ def _fence(attributes: Mapping[object, object], read: Record) -> Record:
 
 
 def _meaning(attributes: Mapping[object, object], read: Record) -> Record:
-    """Read the rest, which only this schema version is known to mean."""
+    """Read the rest, which only this schema version (1) is known to mean."""
     expires_at = _instant(attributes, "expires_at")
     if expires_at < read.created_at:
         raise _Damaged("expires_at")
@@ -208,6 +213,13 @@ def _meaning(attributes: Mapping[object, object], read: Record) -> Record:
         # A checkpoint that can't be read is not "none": its work is done, and would be done again.
         checkpoint=_bytes(attributes, "checkpoint") if "checkpoint" in attributes else None,
     )
+
+
+_MEANINGS: dict[int, Callable[[Mapping[object, object], Record], Record]] = {1: _meaning}
+"""Who reads the items of each schema version: ours, and each older one for as long as its records may live.
+
+A new version gets a reader of its own beside the old ones. The next swap writes the item anew, in ours.
+"""
 
 
 def _response(attributes: Mapping[object, object]) -> KeptResponse | OmittedResponse | None:
@@ -348,13 +360,13 @@ _CHUNK_TTL_SLACK_SECONDS = 3600
 
 def chunk_pk(owner: Record, number: int) -> str:
     """Name the piece `number` (from 0) of the body that this attempt produced."""
-    return f"{owner.pk}#{owner.owner}#{number}"
+    return piece_name(owner.pk, f"{owner.owner}#{number}")
 
 
 def chunk_item(owner: Record, number: int, data: bytes) -> Item:
     """Write one piece of a body; the sweeper takes it later than the record `owner`."""
     return {
-        "pk": {"S": chunk_pk(owner, number)},
+        **item_key(chunk_pk(owner, number)),
         "data": {"B": data},
         "ttl": _number(owner.ttl + _CHUNK_TTL_SLACK_SECONDS),
     }

@@ -11,6 +11,7 @@ from idem_middleware.stores.base import GONE, WRITTEN, Found, Gone, Written
 from idem_middleware.stores.dynamodb.calls import Answer, Calls, Pause, Steps
 from idem_middleware.stores.dynamodb.faults import Fault, Kind
 from idem_middleware.stores.dynamodb.items import chunk_data, chunk_pk, record_of
+from idem_middleware.stores.dynamodb.layouts import item_name
 from idem_middleware.stores.dynamodb.requests import (
     BATCH_KEYS,
     Request,
@@ -101,8 +102,8 @@ class Register:
             )
             response: Any = outcome.response if isinstance(outcome, Answer) else {}
             items = [item for table in response.get("Responses", {}).values() for item in table]
-            found.update((item["pk"]["S"], chunk_data(item)) for item in items)
-            pks = [key["pk"]["S"] for part in response.get("UnprocessedKeys", {}).values() for key in part["Keys"]]
+            found.update((item_name(item), chunk_data(item)) for item in items)
+            pks = [item_name(key) for part in response.get("UnprocessedKeys", {}).values() for key in part["Keys"]]
             # Progress means the 16 MB: go on at once. None means throttling: wait.
             tries = 0 if items else tries + 1
             if pks and not items:

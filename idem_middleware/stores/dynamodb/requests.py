@@ -11,6 +11,7 @@ from typing import Any
 
 from idem_middleware.records import Record
 from idem_middleware.stores.dynamodb.items import OPTIONAL, chunk_item, chunk_pk, item_of
+from idem_middleware.stores.dynamodb.layouts import item_key
 
 __all__ = [
     "BATCH_KEYS",
@@ -35,7 +36,8 @@ INLINE_BYTES = CLAIM_ITEM_BYTES - 416
 """How large headers and body may be inside the claim's item.
 
 The rest of the item takes 357 bytes with a fingerprint of 33 bytes, a caller's digest of 32 and an owner of 32
-characters; what is left over is for larger versions and longer owners. A test keeps the sum below CLAIM_ITEM_BYTES.
+characters, 34 more in the layout `caller`; what is left over is for larger versions and longer owners. A test keeps
+the sum below CLAIM_ITEM_BYTES.
 """
 
 BATCH_KEYS = 100
@@ -61,8 +63,9 @@ def swap_request(table: str, old: Record, new: Record) -> Request:
     """
     if old.pk != new.pk:
         raise ValueError("a swap stays under one key")
-    item = item_of(new)
-    key = {"pk": item.pop("pk")}
+    item, key = item_of(new), item_key(new.pk)
+    for name in key:
+        del item[name]
     update, names, placeholders = _swap_expressions(tuple(item))
     values = dict(zip(placeholders, item.values(), strict=True))
     values[":old_version"] = {"N": str(old.version)}
@@ -91,7 +94,7 @@ def _swap_expressions(given: tuple[str, ...]) -> tuple[str, dict[str, str], tupl
 
 def load_request(table: str, pk: str) -> Request:
     """GetItem, strongly consistent."""
-    return {"TableName": table, "Key": {"pk": {"S": pk}}, "ConsistentRead": True}
+    return {"TableName": table, "Key": item_key(pk), "ConsistentRead": True}
 
 
 def put_chunk_request(table: str, owner: Record, number: int, data: bytes) -> Request:
@@ -108,4 +111,4 @@ def get_chunks_request(table: str, pks: Sequence[str]) -> Request:
     """BatchGetItem, strongly consistent, of at most BATCH_KEYS keys."""
     if not 0 < len(pks) <= BATCH_KEYS:
         raise ValueError(f"a batch has 1 to {BATCH_KEYS} keys, not {len(pks)}")
-    return {"RequestItems": {table: {"Keys": [{"pk": {"S": pk}} for pk in pks], "ConsistentRead": True}}}
+    return {"RequestItems": {table: {"Keys": [item_key(pk) for pk in pks], "ConsistentRead": True}}}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import random as random_numbers
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from idem_middleware.clock import CorrectedClock
 from idem_middleware.errors import ConfigurationError
 from idem_middleware.events import Observer
+from idem_middleware.keys import caller_partition
 from idem_middleware.records import Record
 from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
+from idem_middleware.stores.dynamodb.admin import Admin
 from idem_middleware.stores.dynamodb.calls import Calls, SkewWatch, Steps, carry_out
 from idem_middleware.stores.dynamodb.client import (
     Boto3Transport,
@@ -21,8 +23,12 @@ from idem_middleware.stores.dynamodb.client import (
     refuse_beside_a_client,
     slowest_seconds,
 )
+from idem_middleware.stores.dynamodb.describing import TableDescription, describe_table
+from idem_middleware.stores.dynamodb.layouts import LAYOUTS, Layout
+from idem_middleware.stores.dynamodb.listing import UsedKey, keys_of
 from idem_middleware.stores.dynamodb.register import Register
 from idem_middleware.stores.dynamodb.requests import INLINE_BYTES
+from idem_middleware.stores.dynamodb.sweeping import Swept, sweep
 from idem_middleware.stores.dynamodb.table import (
     DEFAULT_TABLE,
     Billing,
@@ -56,6 +62,9 @@ class DynamoDBStore:
     third of the time; what instruments boto3's clients does not see it. With the extra `aio` it is also native to
     event loops, where anything else runs in threads.
 
+    `layout` is how the table is keyed. "flat": one key, spread evenly. "caller": each caller's records lie together, so
+    that `keys_of` can list them; the engine then needs a `caller`. `docs/tables.md` has the price.
+
     The store tries again by itself until a call's deadline; `deadline_seconds` is how long the engine gives it for
     one decision. It never tells what a record means.
 
@@ -76,6 +85,7 @@ class DynamoDBStore:
         session: Any = None,
         client_config: Config | None = None,
         transport: TransportName = "boto3",
+        layout: Layout = "flat",
         clock: CorrectedClock | None = None,
         deadline_seconds: float = 3.0,
         max_pool_connections: int = 50,
@@ -88,6 +98,7 @@ class DynamoDBStore:
                 table_name_problem(table),
                 _endpoint_problem(endpoint),
                 _transport_problem(transport, client),
+                None if layout in LAYOUTS else f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}",
                 None if deadline_seconds > 0 else f"deadline_seconds must be above 0, not {deadline_seconds!r}",
                 None if max_pool_connections >= 1 else "max_pool_connections must be 1 or more",
             )
@@ -96,6 +107,8 @@ class DynamoDBStore:
         if problems:
             raise ConfigurationError(problems)
         self.table = table
+        self.layout: Layout = layout
+        self.region = region
         self.clock: CorrectedClock = CorrectedClock() if clock is None else clock
         self.deadline_seconds = deadline_seconds
         self._pool_connections = max_pool_connections
@@ -118,6 +131,11 @@ class DynamoDBStore:
 
     def __repr__(self) -> str:
         return f"DynamoDBStore({self.table!r})"
+
+    @property
+    def by_caller(self) -> bool:
+        """Whether each caller's records lie together, so that their names must say where."""
+        return self.layout == "caller"
 
     def subscribe(self, observer: Observer) -> None:
         """Tell `observer` of retries and of a skewed clock; this store's twins tell it too."""
@@ -157,6 +175,7 @@ class DynamoDBStore:
         """As `Store.twin`. A client that was given is shared: only its owner could make another."""
         twin = DynamoDBStore(
             self.table,
+            layout=self.layout,
             clock=self.clock,
             deadline_seconds=self.deadline_seconds,
             max_pool_connections=_TWIN_POOL_CONNECTIONS,
@@ -192,15 +211,75 @@ class DynamoDBStore:
 
         return ThreadedStore(self, max_workers=self._pool_connections)
 
-    def create_table(self, *, billing: Billing = "on-demand", ttl: bool = True, wait_seconds: float = 60.0) -> None:
-        """Make the table, as `table.create_table`."""
+    # --- an operator's, none of which the service needs ---------------------------------------------------------------
+
+    def create_table(
+        self, *, index: bool = True, billing: Billing = "on-demand", ttl: bool = True, wait_seconds: float = 60.0
+    ) -> None:
+        """Make the table in this store's layout, as `table.create_table`."""
         create_table(
-            self._transport, self.table, billing=billing, ttl=ttl, wait_seconds=wait_seconds, sleep=self._sleep
+            self._transport,
+            self.table,
+            layout=self.layout,
+            index=index,
+            billing=billing,
+            ttl=ttl,
+            wait_seconds=wait_seconds,
+            sleep=self._sleep,
         )
 
-    def check(self, *, ttl: bool = True) -> None:
+    def check(self, *, ttl: bool = True, homes: Sequence[str] | None = None) -> None:
         """Check the table and our permissions, as `table.check_table`."""
-        check_table(self._transport, self.table, ttl=ttl, sleep=self._sleep)
+        check_table(self._transport, self.table, layout=self.layout, ttl=ttl, homes=homes, sleep=self._sleep)
+
+    def describe(self, *, ttl: bool = True) -> TableDescription:
+        """What the table is like, as `describing.describe_table`."""
+        return describe_table(self._transport, self.table, ttl=ttl, sleep=self._sleep)
+
+    def sweep(
+        self,
+        *,
+        units_per_second: float = 25.0,
+        max_seconds: float | None = None,
+        resume_from: str | None = None,
+        on_progress: Callable[[Swept], object] | None = None,
+    ) -> Swept:
+        """Delete what is over, where there is no TTL, as `sweeping.sweep`."""
+        return sweep(
+            Admin(self._transport, self.table, self._sleep, clock=self.clock),
+            units_per_second=units_per_second,
+            max_seconds=max_seconds,
+            resume_from=resume_from,
+            on_progress=on_progress,
+        )
+
+    def keys_of(
+        self,
+        caller: str,
+        *,
+        namespace: str = "",
+        since: float = 0.0,
+        newest_first: bool = False,
+        limit: int = 1000,
+    ) -> Iterator[UsedKey]:
+        """What a caller has used since an instant (unix seconds), by when its last attempt began; at most `limit`.
+
+        Read as it is asked for, strongly consistent, from the local index; `load` gives the record itself.
+
+        Raises:
+            ConfigurationError: the layout is not `caller`.
+            StoreMisconfigured: the table has no such index.
+
+        """
+        if not self.by_caller:
+            raise ConfigurationError(["only the layout 'caller' knows which keys are whose"])
+        return keys_of(
+            Admin(self._transport, self.table, self._sleep, clock=self.clock),
+            caller_partition(namespace, caller),
+            since=since,
+            newest_first=newest_first,
+            limit=limit,
+        )
 
     def _lean(self, settings: ClientSettings) -> PooledTransport:
         from idem_middleware.stores.dynamodb.lean.blocking import LeanTransport  # noqa: PLC0415  # only who wants it

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
-from idem_middleware.clock import CorrectedClock
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
-from idem_middleware.stores.dynamodb.calls import Answer, Calls, carry_out
+from idem_middleware.stores.dynamodb.admin import Admin
+from idem_middleware.stores.dynamodb.describing import TableDescription, description_of
+from idem_middleware.stores.dynamodb.layouts import (
+    Layout,
+    attribute_definitions,
+    created_index,
+    item_key,
+    key_schema,
+    probe_name,
+)
 from idem_middleware.stores.dynamodb.requests import Request
-from idem_middleware.stores.dynamodb.transport import ClientTransport, Transport
 
-__all__ = ["ACTIONS", "DEFAULT_TABLE", "ProvisionedThroughput", "check_table", "create_table", "table_name_problem"]
+__all__ = [
+    "ACTIONS",
+    "DEFAULT_TABLE",
+    "ProvisionedThroughput",
+    "check_table",
+    "create_table",
+    "replication_problems",
+    "table_name_problem",
+]
 
 DEFAULT_TABLE = "idempotency_keys"
 
 ACTIONS = ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:GetItem", "dynamodb:BatchGetItem")
 """All that a service needs to be allowed on its table. DeleteItem is not among them: nothing is ever deleted by us."""
 
-_KEY, _TTL = "pk", "ttl"
+_TTL = "ttl"
 _POLL_SECONDS = 0.5
-_PATIENCE_SECONDS = 10.0  # for one call of an operator's; nobody's request waits meanwhile
 _USABLE = ("ACTIVE", "UPDATING")  # both take reads and writes
 _NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")  # Developer Guide, "Naming rules"
 _ARN = re.compile(r"arn:[a-z0-9-]+:dynamodb:[a-z0-9-]+:\d{12}:table/[A-Za-z0-9_.-]{3,255}")
@@ -53,6 +67,8 @@ def create_table(
     client: Any,
     table: str = DEFAULT_TABLE,
     *,
+    layout: Layout = "flat",
+    index: bool = True,
     billing: Billing = "on-demand",
     ttl: bool = True,
     wait_seconds: float = 60.0,
@@ -61,19 +77,20 @@ def create_table(
     """Make the table if it is not there, wait until it is active, and switch its TTL on. Doing it twice is harmless.
 
     `client` is one of boto3's, or a `Transport`. `ttl` is False where DynamoDB has none: on strongly consistent global
-    tables.
+    tables. `index` is for the layout `caller` alone: the local index of what a caller has used; it can't be made
+    later, and is not to be had on strongly consistent global tables either.
 
     Raises:
         StoreMisconfigured: a table of this name has another key or another TTL attribute; or we are not allowed to.
         StoreUnavailable: not active within `wait_seconds`.
 
     """
-    admin = _Admin(client, table, sleep)
+    admin = _TableAdmin(client, table, sleep, layout)
     description = admin.description()
     if description is None:
-        admin.create(billing)
+        admin.create(billing, with_index=index and layout == "caller")
     description = admin.wait_until_active(description, wait_seconds)
-    _raise(table, _key_problems(description))
+    _raise(table, _key_problems(description_of(description), layout))
     if ttl:
         _raise(table, admin.enable_ttl())
 
@@ -82,51 +99,41 @@ def check_table(
     client: Any,
     table: str = DEFAULT_TABLE,
     *,
+    layout: Layout = "flat",
     ttl: bool = True,
+    homes: Sequence[str] | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
     """Check that the table is there, has our key and TTL, and that we are allowed all of ACTIONS. Writes nothing.
+
+    An eventually consistent global table is refused, unless `homes` names the regions among which each key has its
+    home: two regions could both claim one key.
 
     Raises:
         StoreMisconfigured: it can't be used like this; all that is wrong, and what to do, in one message.
         StoreUnavailable: no answer.
 
     """
-    _raise(table, _Admin(client, table, sleep).problems(ttl=ttl))
+    _raise(table, _TableAdmin(client, table, sleep, layout).problems(ttl=ttl, homes=homes))
 
 
-class _Admin:
-    """The calls of an operator on one table."""
+class _TableAdmin(Admin):
+    """What is done to a table, and asked of it."""
 
-    def __init__(self, client: Any, table: str, sleep: Callable[[float], object]) -> None:
-        self._table = table
-        self._sleep = sleep
-        self._transport = _transport_of(client)
-        self._calls = Calls(table, clock=CorrectedClock())
+    def __init__(self, client: Any, table: str, sleep: Callable[[float], object], layout: Layout) -> None:
+        super().__init__(client, table, sleep)
+        self._layout: Layout = layout
 
-    def _call(self, operation: str, request: Request) -> Mapping[str, Any]:
-        steps = self._calls.call(operation, request, self._calls.clock.monotonic() + _PATIENCE_SECONDS)
-        outcome = carry_out(steps, self._transport, self._sleep)
-        return outcome.response if isinstance(outcome, Answer) else {}
-
-    def description(self) -> Mapping[str, Any] | None:
-        """What DynamoDB says of the table; None if there is none."""
-        try:
-            described: Mapping[str, Any] = self._call("describe_table", {"TableName": self._table})["Table"]
-        except StoreMisconfigured as exc:
-            if exc.code == "ResourceNotFoundException":
-                return None
-            raise
-        return described
-
-    def create(self, billing: Billing) -> None:
+    def create(self, billing: Billing, *, with_index: bool) -> None:
         """Make the table; it may be there already."""
         request: Request = {
-            "TableName": self._table,
-            "KeySchema": [{"AttributeName": _KEY, "KeyType": "HASH"}],
-            "AttributeDefinitions": [{"AttributeName": _KEY, "AttributeType": "S"}],
+            "TableName": self.table,
+            "KeySchema": key_schema(self._layout),
+            "AttributeDefinitions": attribute_definitions(self._layout, with_index=with_index),
             "BillingMode": "PAY_PER_REQUEST",
         }
+        if with_index:
+            request["LocalSecondaryIndexes"] = [created_index()]
         if isinstance(billing, ProvisionedThroughput):
             request["BillingMode"] = "PROVISIONED"
             request["ProvisionedThroughput"] = {
@@ -134,7 +141,7 @@ class _Admin:
                 "WriteCapacityUnits": billing.write_units,
             }
         try:
-            self._call("create_table", request)
+            self.call("create_table", request)
         except StoreUnavailable as exc:
             if exc.code != "ResourceInUseException":  # somebody else was quicker, or our first try was applied
                 raise
@@ -144,20 +151,14 @@ class _Admin:
         for _ in range(ceil(wait_seconds / _POLL_SECONDS)):
             if description is not None and description.get("TableStatus") in _USABLE:
                 return description
-            self._sleep(_POLL_SECONDS)
+            self.sleep(_POLL_SECONDS)
             description = self.description()
         if description is not None and description.get("TableStatus") in _USABLE:
             return description
         status = "absent" if description is None else str(description.get("TableStatus"))
         raise StoreUnavailable(
-            f"DynamoDB table {self._table!r} is {status} after {wait_seconds:g} s; it may need longer", code=status
+            f"DynamoDB table {self.table!r} is {status} after {wait_seconds:g} s; it may need longer", code=status
         )
-
-    def ttl(self) -> tuple[str, str | None]:
-        """The state of the table's TTL, and its attribute."""
-        answer = self._call("describe_time_to_live", {"TableName": self._table})
-        found = answer.get("TimeToLiveDescription", {})
-        return found.get("TimeToLiveStatus", "DISABLED"), found.get("AttributeName")
 
     def enable_ttl(self) -> Iterable[str]:
         """Switch TTL on, unless it is; say what stands against it."""
@@ -165,9 +166,9 @@ class _Admin:
         if status in ("ENABLED", "ENABLING"):
             return _ttl_problems(status, attribute)
         try:
-            self._call(
+            self.call(
                 "update_time_to_live",
-                {"TableName": self._table, "TimeToLiveSpecification": {"Enabled": True, "AttributeName": _TTL}},
+                {"TableName": self.table, "TimeToLiveSpecification": {"Enabled": True, "AttributeName": _TTL}},
             )
         except StoreUnavailable:
             status, attribute = self.ttl()
@@ -176,19 +177,22 @@ class _Admin:
             return _ttl_problems(status, attribute)  # somebody else was quicker, or our first try was applied
         return ()
 
-    def problems(self, *, ttl: bool) -> Iterator[str]:
+    def problems(self, *, ttl: bool, homes: Sequence[str] | None) -> Iterator[str]:
         """All that is wrong, one sentence each."""
         try:
             description = self.description()
             if description is None:
                 yield "there is no such table in this account and region: create it, or correct its name"
                 return
-            wrong_key = list(_key_problems(description))
+            told = description_of(description)
+            wrong_key = list(_key_problems(told, self._layout))
             if wrong_key:
                 yield from wrong_key  # of another table; the rest would be about that one
                 return
-            if description.get("TableStatus") not in _USABLE:
-                yield f"it is {description.get('TableStatus')}, not ACTIVE"
+            if told.status not in _USABLE:
+                yield f"it is {told.status}, not ACTIVE"
+            yield from replication_problems(told, homes)
+            ttl = ttl and told.consistency != "strong"  # where there is no TTL to be had
         except StoreMisconfigured as exc:
             yield str(exc)
             if exc.code not in _DENIALS:
@@ -198,28 +202,22 @@ class _Admin:
                 yield from _ttl_problems(*self.ttl())
             except StoreMisconfigured as exc:
                 yield str(exc)
-        for operation, request in _probes(self._table):
+        for operation, request in _probes(self.table, self._layout):
             try:
-                self._call(operation, request)
+                self.call(operation, request)
             except StoreMisconfigured as exc:
                 yield str(exc)
-
-
-def _transport_of(client: Any) -> Transport:
-    """Clients of boto3 can't be called; a transport can."""
-    transport: Transport = client
-    return transport if callable(client) else ClientTransport(client)
 
 
 _DENIALS = frozenset({"AccessDeniedException", "AccessDenied"})
 
 
-def _probes(table: str) -> Iterator[tuple[str, Request]]:
+def _probes(table: str, layout: Layout) -> Iterator[tuple[str, Request]]:
     """One call for each of ACTIONS, the writes with a condition that can't hold."""
-    key = {_KEY: {"S": _PROBE}}
+    key = item_key(probe_name(layout, _PROBE))
     never = {
         "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#pk)",
-        "ExpressionAttributeNames": {"#pk": _KEY},
+        "ExpressionAttributeNames": {"#pk": "pk"},
     }
     yield "put_item", {"TableName": table, "Item": key, **never}
     yield "update_item", {"TableName": table, "Key": key, **never}
@@ -227,12 +225,32 @@ def _probes(table: str) -> Iterator[tuple[str, Request]]:
     yield "batch_get_item", {"RequestItems": {table: {"Keys": [key], "ConsistentRead": True}}}
 
 
-def _key_problems(description: Mapping[str, Any]) -> Iterator[str]:
-    schema = [(key.get("AttributeName"), key.get("KeyType")) for key in description.get("KeySchema", ())]
-    types = {d.get("AttributeName"): d.get("AttributeType") for d in description.get("AttributeDefinitions", ())}
-    if schema != [(_KEY, "HASH")] or types.get(_KEY) != "S":
-        shown = ", ".join(f"{name} ({kind}, {types.get(name)})" for name, kind in schema)
-        yield f"its key must be the one attribute {_KEY} (HASH, S), not {shown}: use another table"
+def _key_problems(description: TableDescription, layout: Layout) -> Iterator[str]:
+    if description.layout == layout:
+        return
+    wanted = {
+        "flat": "its key must be the one attribute pk (HASH, S)",
+        "caller": "its key must be pk (HASH, S) and sk (RANGE, S)",
+    }[layout]
+    other = f", or layout={description.layout!r}" if description.layout else ""
+    yield f"{wanted}, not {description.key}: use another table{other}"
+
+
+def replication_problems(description: TableDescription, homes: Sequence[str] | None) -> Iterator[str]:
+    """What is wrong with how the table is replicated, for keys that have their homes in these regions."""
+    regions = [replica.region for replica in description.replicas]
+    if homes is None:
+        if description.consistency == "eventual":
+            yield (
+                f"it is a global table with eventual consistency (MREC), replicated to {', '.join(regions)}: two "
+                "regions could both claim one key, and both run its request. Give each key a home with RegionalStore "
+                "(regions=... in the store's URL; a single one sends all there), or use a table with strong "
+                "consistency (MRSC)"
+            )
+        return
+    missing = sorted(set(homes) - {description.region, *regions})
+    if description.region is not None and missing:
+        yield f"keys have their homes in {', '.join(homes)}, and the table is not in {', '.join(missing)}"
 
 
 def _ttl_problems(status: str, attribute: str | None) -> Iterator[str]:

@@ -110,6 +110,7 @@ def test_functions_are_named_by_their_path(make_project: MakeProject) -> None:
         ({"STORE": "memory://", "LEASE_SECOND": 3}, "did you mean LEASE_SECONDS"),
         ({"WAIT_SECONDS": -1, "STORE": "memory:/", "METHODS": ["GET"]}, "wait_seconds.*methods.*a store's URL"),
         ({"STORE": "memory://", "CALLER": "no.such.module"}, "CALLER can't be imported"),
+        ({"STORE": "dynamodb://keys?layout=caller", "CALLER": "shared"}, "'caller' needs a function as caller"),
         ({"STORE": "memory://", "OBSERVERS": ["no.such.module"]}, "OBSERVERS can't be imported"),
     ],
 )
