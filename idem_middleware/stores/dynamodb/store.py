@@ -246,7 +246,7 @@ class DynamoDBStore:
     ) -> Swept:
         """Delete what is over, where there is no TTL, as `sweeping.sweep`."""
         return sweep(
-            Admin(self._transport, self.table, self._sleep, clock=self.clock),
+            self.admin(),
             units_per_second=units_per_second,
             max_seconds=max_seconds,
             resume_from=resume_from,
@@ -274,12 +274,16 @@ class DynamoDBStore:
         if not self.by_caller:
             raise ConfigurationError(["only the layout 'caller' knows which keys are whose"])
         return keys_of(
-            Admin(self._transport, self.table, self._sleep, clock=self.clock),
+            self.admin(),
             caller_partition(namespace, caller),
             since=since,
             newest_first=newest_first,
             limit=limit,
         )
+
+    def admin(self) -> Admin:
+        """Any other call of an operator's, such as a scan, over this store's connections."""
+        return Admin(self._transport, self.table, self._sleep, clock=self.clock)
 
     def _lean(self, settings: ClientSettings) -> PooledTransport:
         from idem_middleware.stores.dynamodb.lean.blocking import LeanTransport  # noqa: PLC0415  # only who wants it
