@@ -20,6 +20,7 @@ from idem_middleware.body import RequestBody
 from idem_middleware.stores.threaded import ThreadedStore
 from tests.servers.table import REGION, Table
 from tests.support.http import RawConnection, RawResponse, request_head
+from tests.support.patience import patient
 from tests.support.polling import eventually
 from tests.support.ports import free_port
 from tests.support.probes import INSTALLED_FRAMEWORKS
@@ -113,7 +114,9 @@ def test_an_application_of_any_number_of_threads_gets_all_its_answers(
     threads: int, dynamodb_local: str, table: Table
 ) -> None:
     """One thread is never kept waiting by what it would have to do itself; many share the connections."""
-    engine = Engine(DynamoDBStore(table.name, region=REGION, endpoint=dynamodb_local), Options(caller="shared"))
+    engine = Engine(
+        DynamoDBStore(table.name, **patient(region=REGION, endpoint=dynamodb_local)), Options(caller="shared")
+    )
     ran: list[str] = []
 
     def work(key: str) -> Response:
@@ -136,7 +139,7 @@ def test_an_event_loop_may_have_one_thread_for_its_store_or_many(
     threads: int, dynamodb_local: str, table: Table
 ) -> None:
     """With one all calls are made one after the other, and none waits for ever."""
-    store = DynamoDBStore(table.name, region=REGION, endpoint=dynamodb_local, max_pool_connections=threads)
+    store = DynamoDBStore(table.name, **patient(region=REGION, endpoint=dynamodb_local, max_pool_connections=threads))
     engine = Engine(store, Options(caller="shared"))
     before = {thread.ident for thread in threading.enumerate()}
 
@@ -164,9 +167,11 @@ def test_an_event_loop_can_be_replaced_by_another(transport: str, dynamodb_local
     """The second loop has connections of its own, and the first leaves none open, even if it was cut off."""
     store = DynamoDBStore(
         table.name,
-        region=REGION,
-        endpoint=dynamodb_local,
-        transport="lean" if transport == "lean" else "boto3",
+        **patient(
+            region=REGION,
+            endpoint=dynamodb_local,
+            transport="lean" if transport == "lean" else "boto3",
+        ),
     )
     engine = Engine(store, Options(caller="shared"))
     open_now = [0]
@@ -213,7 +218,9 @@ def test_a_process_can_end_while_it_holds_leases(how: str, transport: str, dynam
         # That its event loop cancelled the work is what is to be said, and all.
         assert [line for line in process.errors.splitlines() if not line.startswith("idempotency abandoned")] == []
 
-    engine = Engine(DynamoDBStore(table.name, region=REGION, endpoint=dynamodb_local), Options(caller="shared"))
+    engine = Engine(
+        DynamoDBStore(table.name, **patient(region=REGION, endpoint=dynamodb_local)), Options(caller="shared")
+    )
     key = {"leases": "held-0", "threads": "daemon", "loop": "loop"}[how]
 
     def free() -> Response | None:

@@ -12,6 +12,7 @@ from idem_middleware import DynamoDBStore, Engine, Lease, Options, Request, Resp
 from idem_middleware.body import RequestBody
 from tests.servers.client import MARK
 from tests.servers.table import REGION
+from tests.support.patience import patient
 from tests.support.polling import eventually
 
 _PATIENCE_SECONDS = 300
@@ -103,7 +104,7 @@ def contend_in_process(
 
 def racing_engine(endpoint: str, table: str, threads: int) -> Engine:
     """Make an engine with a connection for each thread."""
-    store = DynamoDBStore(table, region=REGION, endpoint=endpoint, max_pool_connections=threads)
+    store = DynamoDBStore(table, **patient(region=REGION, endpoint=endpoint, max_pool_connections=threads))
     return Engine(store, Options(caller="shared"))
 
 

@@ -14,6 +14,7 @@ from idem_middleware.stores.dynamodb.transport import TRANSPORTS, TransportName
 from tests.stores.contract import on_a_loop
 from tests.stores.doubles import ManualTime
 from tests.stores.records import new_pk
+from tests.support.patience import patient
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def moto_store(transport: TransportName) -> Iterator[DynamoDBStore]:
 def local_store(dynamodb_local: str, transport: TransportName) -> DynamoDBStore:
     """A store on DynamoDB Local, with a table of its own."""
     name = f"keys-{new_pk()[:12]}"
-    store = DynamoDBStore(name, region="eu-central-1", endpoint=dynamodb_local, transport=transport)
+    store = DynamoDBStore(name, **patient(region="eu-central-1", endpoint=dynamodb_local, transport=transport))
     store.create_table()
     return store
 

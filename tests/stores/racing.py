@@ -14,6 +14,7 @@ from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
 from idem_middleware.stores.dynamodb.transport import TransportName
 from tests.stores.doubles import soon
 from tests.stores.records import after, pending
+from tests.support.patience import patient
 
 _PATIENCE_SECONDS = 300
 
@@ -92,6 +93,7 @@ def contend_in_process(
 ) -> None:
     """Contend by a process of its own, which puts its wins into the queue `results`."""
     store = DynamoDBStore(
-        table, region="eu-central-1", endpoint=endpoint, max_pool_connections=threads, transport=transport
+        table,
+        **patient(region="eu-central-1", endpoint=endpoint, max_pool_connections=threads, transport=transport),
     )
     results.put(contend_in_threads(store, keys, name, threads, meeting))

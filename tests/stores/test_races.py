@@ -15,8 +15,13 @@ from idem_middleware.stores.dynamodb.transport import TransportName
 from tests.stores.doubles import soon
 from tests.stores.racing import Wins, contend_in_process, contend_in_tasks, contend_in_threads
 from tests.stores.records import new_pk
+from tests.support.patience import patient
 
-ROUNDS = {"boto3": 200, "lean": 100}
+# The same race through the whole engine has 200 rounds in each run (tests/servers/test_races.py).
+ROUNDS = [
+    pytest.param(40, id="40-rounds"),
+    pytest.param(400, id="400-rounds", marks=pytest.mark.wear),
+]
 CONTENDERS = 64
 PROCESSES = 4
 
@@ -28,19 +33,21 @@ def store(dynamodb_local: str, transport: TransportName) -> DynamoDBStore:
     """A store with a table of its own and a connection for each thread."""
     store = DynamoDBStore(
         f"races-{new_pk()[:12]}",
-        region="eu-central-1",
-        endpoint=dynamodb_local,
-        max_pool_connections=CONTENDERS,
-        transport=transport,
+        **patient(
+            region="eu-central-1",
+            endpoint=dynamodb_local,
+            max_pool_connections=CONTENDERS,
+            transport=transport,
+        ),
     )
     store.create_table()
     return store
 
 
-@pytest.fixture
-def keys(transport: TransportName) -> list[str]:
+@pytest.fixture(params=ROUNDS)
+def keys(request: pytest.FixtureRequest) -> list[str]:
     """A key for each round."""
-    return [new_pk() for _ in range(ROUNDS[transport])]
+    return [new_pk() for _ in range(request.param)]
 
 
 def one_winner_each(keys: list[str]) -> Wins:
