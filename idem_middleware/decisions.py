@@ -130,7 +130,7 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - the questions, one after the other
         # Written by a newer version, or damaged. What it means is unknown, so nothing may run on its account.
         return _refuse(ProblemType.RECORD_UNREADABLE)
     # Before any look at the state: an answer, or a hint at one, is only for the same request of the same caller.
-    if found.caller_digest != attempt.caller_digest:
+    if not _is_same_caller(found, attempt):
         return _refuse(ProblemType.CREDENTIALS_CHANGED)
     if found.fingerprint != attempt.fingerprint:
         return _refuse(ProblemType.KEY_REUSED)
@@ -156,6 +156,13 @@ def _is_same_write(found: Record, tried: Record) -> bool:
         tried.expires_at,
         tried.checkpoint,
     )
+
+
+def _is_same_caller(found: Record, attempt: Attempt) -> bool:
+    if found.caller_digest == attempt.caller_digest:
+        return True
+    # The view turned the first credentials away: a refreshed token is what it asked for, and there is no answer to leak.
+    return found.status is Status.FAILED and found.caller_digest is None and found.checkpoint is None
 
 
 def _completed(attempt: Attempt, found: Record, now: float) -> Step:

@@ -10,7 +10,7 @@ from idem_middleware.events import told
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.options import Options
 
-__all__ = ["Verdict", "failure_verdict", "kept_headers", "method_refused", "verdict"]
+__all__ = ["CREDENTIALS_REFUSED", "Verdict", "failure_verdict", "kept_headers", "method_refused", "verdict"]
 
 
 class Verdict(Enum):
@@ -24,6 +24,9 @@ class Verdict(Enum):
 
 # Not the outcome of the work but of the moment: who asks, how often, over which connection, at which address.
 _PASSING = frozenset({300, 304, 401, 403, 407, 408, 421, 425, 429})
+CREDENTIALS_REFUSED = frozenset({401, 403})
+"""The request was not applied for who sent it; "repeat it with other credentials" (RFC 9110 §15.5.2, §15.5.4)."""
+
 # "Send the same request there", where it comes with the same key. 305 and 306 are of the past.
 _ELSEWHERE = frozenset({305, 306, 307, 308})
 _FIRST_FINAL = 200

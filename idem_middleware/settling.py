@@ -9,7 +9,7 @@ from typing import assert_never
 from idem_middleware import transitions
 from idem_middleware.bodies import MAX_HEADER_BYTES, header_bytes, pack
 from idem_middleware.events import EventKind
-from idem_middleware.keeping import Verdict, failure_verdict, kept_headers, verdict
+from idem_middleware.keeping import CREDENTIALS_REFUSED, Verdict, failure_verdict, kept_headers, verdict
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
 from idem_middleware.problems import ProblemType
@@ -98,7 +98,10 @@ def plan_omission(kind: ProblemType, location: str | None, options: Options) -> 
 
 def plan_failure(options: Options, *, status: int | None = None) -> Plan:
     """The next try runs again."""
-    return Plan(lambda old, now: transitions.failed(old, now, options), EventKind.FAILED, status=status)
+    unwelcome = status in CREDENTIALS_REFUSED
+    return Plan(
+        lambda old, now: transitions.failed(old, now, options, unwelcome=unwelcome), EventKind.FAILED, status=status
+    )
 
 
 def plan_release(*, status: int | None = None) -> Plan:

@@ -24,13 +24,18 @@ def completed(old: Record, response: KeptResponse | OmittedResponse, now: float,
     )
 
 
-def failed(old: Record, now: float, options: Options) -> Record:
-    """The work may be tried again, at the earliest after `retry_after_failure_seconds`."""
+def failed(old: Record, now: float, options: Options, *, unwelcome: bool = False) -> Record:
+    """The work may be tried again, at the earliest after `retry_after_failure_seconds`.
+
+    `unwelcome`: the view turned the request's credentials away. What it asks for are other ones, so the key is bound
+    to none, unless work was checkpointed that belongs to these.
+    """
     pause_seconds = options.retry_after_failure_seconds
     return replace(
         old,
         status=Status.FAILED,
         version=old.version + 1,
+        caller_digest=None if unwelcome and old.checkpoint is None else old.caller_digest,
         created_at=_begun(old, now),
         # Without a pause the instant lies in the past of every clock, so that a slow one does not make one of skew.
         expires_at=max(now, old.created_at) + pause_seconds if pause_seconds else _begun(old, now),

@@ -85,6 +85,16 @@ ROWS = [
     ("pending, another caller", RETRY, 5, replace(PENDING, caller_digest=b"x"), 0, "refuse credentials-changed"),
     ("lease over, another caller", RETRY, 0, replace(PENDING, caller_digest=b"x"), 99, "refuse credentials-changed"),
     ("failed, another caller", RETRY, 0, replace(FAILED, caller_digest=b"x"), 99, "refuse credentials-changed"),
+    ("failed, credentials turned away", RETRY, 0, replace(FAILED, caller_digest=None), 99, "swap attempt 2"),
+    (
+        "failed, credentials turned away, work checkpointed",
+        RETRY,
+        0,
+        replace(FAILED, caller_digest=None, checkpoint=b"paid"),
+        99,
+        "refuse credentials-changed",
+    ),
+    ("pending, no caller kept", RETRY, 0, replace(PENDING, caller_digest=None), 99, "refuse credentials-changed"),
     ("completed, another caller", RETRY, 0, replace(COMPLETED, caller_digest=b"x"), 0, "refuse credentials-changed"),
     ("completed, no caller kept", RETRY, 0, replace(COMPLETED, caller_digest=None), 0, "refuse credentials-changed"),
     (
@@ -366,9 +376,14 @@ def test_the_live_lease_of_another_is_never_run_or_written_over(attempt: Attempt
 def test_another_request_or_caller_learns_and_runs_nothing_while_the_key_is_bound(
     attempt: Attempt, found: Record, now: float
 ) -> None:
-    """No replay, no wait, no run (aws-powertools/powertools-lambda-python#3781, idempot-dev/idempot-js#183)."""
-    foreign = found.fingerprint != attempt.fingerprint or found.caller_digest != attempt.caller_digest
-    if foreign and found.owner == THEIRS and now < found.bound_until:
+    """No replay, no wait, no run (aws-powertools/powertools-lambda-python#3781, idempot-dev/idempot-js#183).
+
+    A failure that is bound to no credentials is nobody's yet: the view turned those away that it came with.
+    """
+    is_nobodys = found.status is Status.FAILED and found.caller_digest is None and found.checkpoint is None
+    is_another_callers = found.caller_digest != attempt.caller_digest and not is_nobodys
+    is_foreign = found.fingerprint != attempt.fingerprint or is_another_callers
+    if is_foreign and found.owner == THEIRS and now < found.bound_until:
         assert isinstance(decide(attempt, found, now), Refuse)
 
 

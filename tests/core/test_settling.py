@@ -43,6 +43,12 @@ def test_an_answer_that_is_not_kept_fails() -> None:
     assert (plan.kind, plan.status, made(plan).status) == (EventKind.FAILED, 503, Status.FAILED)
 
 
+@pytest.mark.parametrize(("status", "bound_to"), [(401, None), (403, None), (429, b"caller"), (503, b"caller")])
+def test_credentials_that_the_view_turned_away_bind_nothing(status: int, bound_to: bytes | None) -> None:
+    """The answer asks for other ones, so a retry that comes with them is no stranger's."""
+    assert made(plan_answer(Response(status), DEFAULT, inline_bytes=None)).caller_digest == bound_to
+
+
 def test_an_answer_from_before_the_view_releases() -> None:
     """The key is as good as new."""
     plan = plan_answer(Response(404), DEFAULT, inline_bytes=None, from_view=False)

@@ -94,6 +94,13 @@ def test_a_failure_keeps_the_checkpoint() -> None:
     assert transitions.failed(record_of(checkpoint=b"paid"), NOW, OPTIONS).checkpoint == b"paid"
 
 
+def test_a_failure_is_bound_to_no_credentials_that_were_turned_away() -> None:
+    """A refreshed token may try again; work that was checkpointed stays with those who did it."""
+    assert transitions.failed(record_of(), NOW, OPTIONS, unwelcome=True).caller_digest is None
+    checkpointed = record_of(checkpoint=b"paid")
+    assert transitions.failed(checkpointed, NOW, OPTIONS, unwelcome=True).caller_digest == b"caller"
+
+
 def test_a_failure_holds_back_the_next_try_for_its_pause() -> None:
     """The earliest retry is `retry_after_failure_seconds` away."""
     assert transitions.failed(record_of(), NOW + 3, OPTIONS).expires_at == NOW + 8

@@ -384,6 +384,19 @@ def test_other_credentials_get_no_answer_and_run_nothing(service: Service) -> No
     service.ran(1)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_credentials_that_the_view_turns_away_do_not_own_the_key(single_service: Service, status: int) -> None:
+    """A refreshed token is what the answer asks for; whoever runs the work with it is the key's owner from then on."""
+    service = single_service
+    old, new = ({"Authorization": f"Bearer {token}"} for token in ("old", "new"))
+    is_fresh(service.send(plan(status=status), headers=old), status)
+    first = service.send(headers=new)
+    is_fresh(first)
+    is_replay(service.send(headers=new), first)
+    is_problem(service.send(headers=old), "credentials-changed", 422)
+    service.ran(2)
+
+
 def test_a_preflight_needs_no_key(service: Service) -> None:
     """Browsers send none with it."""
     headers = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
