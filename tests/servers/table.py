@@ -28,6 +28,13 @@ class Table:
         item = self.item(pk)
         return None if item is None else {name: next(iter(typed.values())) for name, typed in item.items()}
 
+    def items(self) -> set[str]:
+        """Give the names of all that stands in the table."""
+        pages = self._client.get_paginator("scan").paginate(
+            TableName=self.name, ProjectionExpression="pk", ConsistentRead=True
+        )
+        return {item["pk"]["S"] for page in pages for item in page["Items"]}
+
     def let_pass(self, pk: str, seconds: float) -> None:
         """Make the record older, as if so much time had passed since it was written.
 

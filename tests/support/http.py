@@ -7,8 +7,9 @@ import socket
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from io import BufferedReader
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
 from tests.support.ports import LOOPBACK
 
@@ -31,6 +32,23 @@ class RawResponse:
         return [value for header, value in self.headers if header == name.lower()]
 
 
+class _Shared:
+    """What `http.client` takes for a socket: all that is read of it comes from one buffer, and stays open."""
+
+    def __init__(self, stream: BufferedReader) -> None:
+        self._stream = stream
+
+    def makefile(self, mode: str) -> Self:
+        """Give what is read from."""
+        return self
+
+    def close(self) -> None:
+        """Leave the buffer open: the next response is in it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class RawConnection:
     """One connection to a server on loopback."""
 
@@ -51,11 +69,35 @@ class RawConnection:
 
     def read_response(self, *, method: str = "POST") -> RawResponse:
         """Read one whole response; the method tells whether it can have a body."""
-        response = http.client.HTTPResponse(self._socket, method=method)
+        return self._response(self._socket, method)
+
+    @staticmethod
+    def _response(source: socket.socket | _Shared, method: str) -> RawResponse:
+        response = http.client.HTTPResponse(cast("socket.socket", source), method=method)
         response.begin()
         body = response.read()
         headers = tuple((name.lower(), value) for name, value in response.getheaders())
         return RawResponse(response.status, headers, body)
+
+    def read_responses(self, count: int, *, method: str = "POST") -> list[RawResponse]:
+        """Read so many responses that come one after the other, as to requests in one pipeline."""
+        with self._socket.makefile("rb") as stream:
+            return [self._response(_Shared(stream), method) for _ in range(count)]
+
+    def read_interim(self) -> int:
+        """Read one interim response, and nothing of what follows it; gives its status."""
+        head = self.read_until(b"\r\n\r\n")
+        return int(head.split(maxsplit=2)[1])
+
+    def read_until(self, end: bytes) -> bytes:
+        """Read up to this, and nothing of what follows it."""
+        read = b""
+        while not read.endswith(end):
+            byte = self._socket.recv(1)
+            if not byte:
+                raise EOFError(f"the connection ended after {read!r}")
+            read += byte
+        return read
 
     def close(self) -> None:
         """Leave, as a client does that has all it wants or has lost patience."""
