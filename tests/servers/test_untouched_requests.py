@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -60,9 +61,10 @@ def sha256(data: bytes) -> str:
 @pytest.mark.parametrize("body", [b"", A, LARGE], ids=["empty", "small", "large"])
 @pytest.mark.parametrize("read", ["body", "stream", "none"])
 def test_a_body_is_read_as_without_protection(single_service: Service, read: str, body: bytes) -> None:
-    """At once, as a stream, or not at all; from memory or from a file (Kludex/starlette#495, django-rest-framework#2774).
+    """At once, as a stream, or not at all; from memory or from a file (Kludex/starlette#495).
 
-    Sources: Kludex/starlette#847, Kludex/starlette#2555, IBM/mcp-context-forge#3313, encode/django-rest-framework#7642.
+    Sources: Kludex/starlette#847, Kludex/starlette#2555, encode/django-rest-framework#2774, IBM/mcp-context-forge#3313,
+    encode/django-rest-framework#7642.
     """
     service, planned = single_service, plan(echo=True, read=read)
     bare = service.send(planned, body=body, route="exempt", query="?b=2&a=%2F").json()
@@ -234,7 +236,7 @@ def test_without_a_key_where_none_is_needed_nothing_is_done(single_service: Serv
 def test_a_client_that_leaves_in_the_middle_of_its_answer_makes_nothing_run_again(single_service: Service) -> None:
     """It finds its answer whole, or is told that there is none to repeat; never a part of it (caura-ai/caura#1629)."""
     service, body = single_service, deterministic_bytes(100_000)
-    planned = {"size": len(body), "chunks": 4, "chunk_delay": 0.1}
+    planned: dict[str, Any] = {"size": len(body), "chunks": 4, "chunk_delay": 0.1}
     with RawConnection(service.probe.port) as connection:
         connection.send(head(service, length=0, **planned))
         connection.read_until(body[:1000])
