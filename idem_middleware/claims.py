@@ -205,6 +205,11 @@ class BaseLease:
         self._claim = claim
 
     @property
+    def claim(self) -> Claim:
+        """What the lease is of; a thread and an event loop that share a lease share it."""
+        return self._claim
+
+    @property
     def settled(self) -> bool:
         """Whether it is decided how this attempt ends; it may still be recorded in the background."""
         return self._claim.decided

@@ -12,6 +12,7 @@ from typing import TypeVar, assert_never
 from idem_middleware.aio.acquisition import AsyncAcquisition
 from idem_middleware.aio.concurrency import Recordings, in_thread
 from idem_middleware.aio.lease import AsyncLease
+from idem_middleware.blocking.lease import Lease
 from idem_middleware.body import SPOOL_BYTES
 from idem_middleware.engine_base import BaseEngine
 from idem_middleware.errors import RequestRefused
@@ -66,6 +67,10 @@ class AsyncEngine(BaseEngine):
         else:
             identity = self.identify(request, admitted, caller)
         return await self.claim(identity) if isinstance(identity, Identity) else identity
+
+    def lease_of(self, lease: Lease) -> AsyncLease:
+        """The same lease, for code of the request that runs on an event loop."""
+        return AsyncLease(lease.claim, self._async_store, self._recordings)
 
     async def claim(self, identity: Identity) -> AsyncLease | Replayed | Refused | Unprotected:
         """As `acquire`, for work that is identified already."""

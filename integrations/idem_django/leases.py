@@ -18,4 +18,4 @@ def as_async(lease: Lease | AsyncLease, engine: AsyncEngine) -> AsyncLease:
     """The lease for an event loop."""
     if isinstance(lease, AsyncLease):
         return lease
-    return AsyncLease(lease._claim, engine._async_store, engine._recordings)  # noqa: SLF001 - the engine has no way yet
+    return engine.lease_of(lease)
