@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         StoreFull,
         StoreMisconfigured,
         StoreUnavailable,
+        TransactionInvalid,
+        TransactionRefused,
     )
     from idem_middleware.events import Event, EventKind, LoggingObserver
     from idem_middleware.messages import Request, Response
@@ -50,6 +52,8 @@ _HOMES = {
     "StoreFull": "errors",
     "StoreMisconfigured": "errors",
     "StoreUnavailable": "errors",
+    "TransactionInvalid": "errors",
+    "TransactionRefused": "errors",
     "store_from_url": "stores.urls",
 }
 
@@ -75,6 +79,8 @@ __all__ = [  # the names above, which a test compares
     "StoreFull",
     "StoreMisconfigured",
     "StoreUnavailable",
+    "TransactionInvalid",
+    "TransactionRefused",
     "store_from_url",
 ]
 

@@ -6,12 +6,12 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Callable
-from typing import assert_never
+from typing import Any, assert_never
 from uuid import UUID
 
 from idem_middleware import transitions
 from idem_middleware.decisions import Adopt, Attempt, Execute, Refuse, Step, decide
-from idem_middleware.errors import StoreUnavailable
+from idem_middleware.errors import LeaseLost, StoreUnavailable
 from idem_middleware.events import EventKind
 from idem_middleware.locks import OperationLock
 from idem_middleware.messages import Response
@@ -57,6 +57,10 @@ class Claim:
         self.lock = OperationLock()
         self.settled = False
         self.decided = False
+        self.transactions = 0
+        self.sent: dict[str, object] = {}  # transactions that may have been carried out, by name: see `transacting`
+        self.translate: Callable[[Any], Response] | None = None
+        self._completed_by_transaction = False
         self._mutex = threading.Lock()
         self._lease_lost = False
         self._recording_late = False
@@ -74,11 +78,36 @@ class Claim:
             first, self.decided = not self.decided, True
         return first
 
+    def undecide(self) -> None:
+        """It could not be carried out, and what called for it may choose again."""
+        with self._mutex:
+            self.decided = False
+
     def end(self) -> None:
         """Nothing more is written: forget the lease, and tell those who wait in this process."""
         self.settled = True
         self._renewal.cancel()
         self.runtime.flights.notify(self.record.pk)
+
+    def require_open(self) -> None:
+        """Check that it is not decided how it ends.
+
+        Raises:
+            LeaseLost: it is.
+        """
+        if self.decided or self.settled:
+            raise LeaseLost("this lease is settled already")
+
+    def checkpointed(self, step: Step) -> None:
+        """A checkpoint was tried to be written.
+
+        Raises:
+            LeaseLost: it was refused: another attempt owns the key.
+        """
+        if not isinstance(step, Execute):
+            self.lose()
+            raise LeaseLost("another attempt owns the key now; the checkpoint was not written")
+        self.tell(EventKind.CHECKPOINTED)
 
     def written(self, plan: Plan) -> None:
         """The plan is durable."""
@@ -87,9 +116,12 @@ class Claim:
         self.tell(plan.kind, status=plan.status, seconds=took_seconds)
 
     def lost(self, plan: Plan) -> None:
-        """The plan was refused: another attempt owns the key."""
+        """The plan was refused: another attempt owns the key, or a transaction of ours has settled it before."""
         self.end()
-        self._lose()
+        if self._completed_by_transaction:
+            self.tell(EventKind.COMPLETED, reason="transaction")
+            return
+        self.lose()
         if plan.kind in COMPLETIONS:
             self.tell(EventKind.EXECUTED_NOT_RECORDED, reason="lease-lost")
 
@@ -136,7 +168,7 @@ class Claim:
         # Read now, not when this was due: the process may have been frozen meanwhile. A lease that is over is never
         # revived, since others may have seen its end.
         if clock.now() >= self.record.expires_at:
-            self._lose("lapsed")
+            self.lose("lapsed")
             return True
         if clock.monotonic() >= self._renew_until:
             self.tell(EventKind.ABANDONED, reason="max-execution")
@@ -154,11 +186,30 @@ class Claim:
         if isinstance(step, Execute):
             self.tell(EventKind.RENEWED)
             return self._until_renewal()
-        self._lose()
+        if self._completed_by_transaction:
+            self.end()
+            self.tell(EventKind.COMPLETED, reason="transaction")
+        else:
+            self.lose()
         return None
 
-    def _lose(self, reason: str | None = None) -> None:
-        """Say it once: it may lapse first, and be taken over later."""
+    def judge(self, tried: Record, result: Written | Found | Gone) -> Step:
+        """What the store's answer to a write of this claim means; the claim's record is what stands there now."""
+        step = judge(self.attempt, tried, result, self.runtime.store.clock.now())
+        if isinstance(step, Execute | Adopt):
+            self.record = step.record
+        elif isinstance(result, Found):
+            self.judged(result.record)
+        return step
+
+    def judged(self, record: Record) -> None:
+        """Look whether this record, which stood in the way of a write of ours, is what a transaction of ours wrote."""
+        if record.owner == self.attempt.owner and record.transaction in self.sent:
+            self._completed_by_transaction = record.status is Status.COMPLETED
+
+    def lose(self, reason: str | None = None) -> None:
+        """Another attempt owns the key, or nobody does. Say it once: it may lapse first, and be taken over later."""
+        self._renewal.cancel()
         if not self._lease_lost:
             self._lease_lost = True
             self.tell(EventKind.LEASE_LOST, reason=reason)
@@ -237,8 +288,12 @@ class BaseLease:
 
     @property
     def checkpoint(self) -> bytes | None:
-        """What an earlier attempt left, if it did."""
+        """What an earlier attempt left, or this one; None if neither did."""
         return self._claim.record.checkpoint
+
+    def translate_with(self, translate: Callable[[Any], Response]) -> None:
+        """Say how to read a framework's own answers, so that `complete_with` takes them."""
+        self._claim.translate = translate
 
     def derive_key(self, label: str) -> str:
         """A key for a call to the next service: a UUID, the same in every attempt, another for each label."""
@@ -257,6 +312,13 @@ class BaseLease:
 
     def _plan_completion(self, response: Response) -> Plan:
         return plan_completion(response, self._options, inline_bytes=self._claim.runtime.store.inline_bytes)
+
+    def _response(self, answer: object) -> Response:
+        if isinstance(answer, Response):
+            return answer
+        if self._claim.translate is None:
+            raise TypeError(f"the answer must be an idem_middleware.Response, not {type(answer).__name__}")
+        return self._claim.translate(answer)
 
     def _plan_exception(self) -> Plan:
         return plan_exception(self._options)
@@ -285,9 +347,7 @@ def swap(claim: Claim, store: Store, make: Callable[[Record, float], Record], de
     """Write the next version of a claim, adopting own writes whose replies were lost. Call it under the lock."""
     for _ in range(MAX_ROUNDS):
         new = make(claim.record, store.clock.now())
-        step = judge(claim.attempt, new, store.swap(claim.record, new, deadline), store.clock.now())
-        if isinstance(step, Execute | Adopt):
-            claim.record = step.record
+        step = claim.judge(new, store.swap(claim.record, new, deadline))
         if not isinstance(step, Adopt):
             return step
     return busy()

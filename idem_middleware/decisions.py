@@ -95,7 +95,7 @@ class Attempt:
         return replace(self, tried=tried)
 
     def claim(self, old: Record | None, now: float, *, attempt: int = 1, anew: bool = True) -> Record:
-        """A fresh lease. `old` is what it takes the place of; its checkpoint stays unless the key is bound anew."""
+        """A fresh lease. `old` is what it takes the place of; unless the key is bound `anew`, its checkpoint stays."""
         expires_at = now + self.options.lease_seconds
         return Record(
             pk=self.pk,
@@ -110,6 +110,7 @@ class Attempt:
             # A lease may outlast a short retention; the key is not free while it does.
             bound_until=max(now + self.options.retention_seconds, expires_at + self.margin_seconds),
             checkpoint=None if old is None or anew else old.checkpoint,
+            transaction=None if old is None or anew else old.transaction,
         )
 
 
@@ -152,9 +153,10 @@ def _is_same_write(found: Record, tried: Record) -> bool:
     if (found.version, found.status) != (tried.version, tried.status):
         return False
     # Of two renewals only the one that stands there counts; two completions say the same.
-    return found.status is not Status.PENDING or (found.expires_at, found.checkpoint) == (
+    return found.status is not Status.PENDING or (found.expires_at, found.checkpoint, found.transaction) == (
         tried.expires_at,
         tried.checkpoint,
+        tried.transaction,
     )
 
 

@@ -6,16 +6,19 @@ IdempotencyError
 │   └── StoreMisconfigured    no such table, wrong key schema, no permission: an operator must act
 ├── StoreFull                 a bounded store has no room left for another claim
 ├── LeaseLost                 another attempt owns the key now
+├── TransactionRefused        a condition of the user's own did not hold; nothing was written
+├── TransactionInvalid        it never could be carried out; nothing was written
 └── RequestRefused            `run_once` was refused; carries the problem
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from idem_middleware.problems import Problem
+    from idem_middleware.transactions import CancellationReason
 
 __all__ = [
     "ConfigurationError",
@@ -25,6 +28,8 @@ __all__ = [
     "StoreFull",
     "StoreMisconfigured",
     "StoreUnavailable",
+    "TransactionInvalid",
+    "TransactionRefused",
 ]
 
 
@@ -61,6 +66,32 @@ class StoreFull(IdempotencyError):
 
 class LeaseLost(IdempotencyError):
     """The claim belongs to another attempt, or is over; nothing can be written under it any more."""
+
+
+class TransactionRefused(IdempotencyError):
+    """A condition of the transaction's own did not hold, or a collection of items is full. Nothing was written.
+
+    `index` is the first action that stood against it, `reason` why, `old_item` what stands there (in the low-level
+    format, where DynamoDB told it), and `reasons` what is known of every action. The lease is as it was.
+    """
+
+    def __init__(self, reasons: Sequence[CancellationReason], index: int) -> None:
+        self.reasons = tuple(reasons)
+        self.index = index
+        self.reason = self.reasons[index].code
+        self.old_item: Mapping[str, Any] | None = self.reasons[index].item
+        super().__init__(f"the transaction was refused for its action {index}: {self.reason.value}")
+
+
+class TransactionInvalid(IdempotencyError):
+    """The transaction can't be carried out like this. Nothing was written; the lease is as it was.
+
+    `index` is the action that is wrong; None where it is all of them together, or not known which.
+    """
+
+    def __init__(self, message: str, index: int | None = None) -> None:
+        self.index = index
+        super().__init__(message)
 
 
 class RequestRefused(IdempotencyError):

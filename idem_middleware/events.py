@@ -32,12 +32,15 @@ class EventKind(StrEnum):
     LEASE_LOST = "lease_lost"
     EXECUTED_NOT_RECORDED = "executed_not_recorded"
     CLAIM_UNDONE = "claim_undone"
+    CHECKPOINTED = "checkpointed"
+    TRANSACTED = "transacted"
+    TRANSACTION_CANCELLED = "transaction_cancelled"
     BYPASSED = "bypassed"
+    CONDITION_FAILED = "condition_failed"
     STORE_RETRIED = "store_retried"
     STORE_FAILED = "store_failed"
     CLOCK_SKEWED = "clock_skewed"
     LATE_DUPLICATE = "late_duplicate"
-    TRANSACTION_CANCELLED = "transaction_cancelled"
     CROSS_REGION_DUPLICATE = "cross_region_duplicate"
 
 
@@ -48,6 +51,11 @@ class Event:
     `reason` is the name of a problem or a short word of ours; `observed` is true where mode="observe" let pass what
     would have been refused or replayed. `seconds` is how long it took: an execution from its claim to its record, a
     wait, a pause before a call is sent again; of a clock, how far it is off.
+
+    `dynamo_error_code` is there wherever DynamoDB answered with an error: of a condition that did not hold, which is an
+    answer and no fault, as of everything else. `throttling_reasons` say what was exceeded. `cancellation_reasons` are
+    the codes of a cancelled transaction, the claim's own first and then one for each action; `reason` is the one that
+    decided, which is counted as `transact_write_cancellation_reason`.
     """
 
     kind: EventKind
@@ -58,6 +66,8 @@ class Event:
     seconds: float | None = None
     observed: bool = False
     dynamo_error_code: str | None = None
+    throttling_reasons: tuple[str, ...] = ()
+    cancellation_reasons: tuple[str, ...] = ()
 
 
 Observer = Callable[[Event], None]
@@ -84,6 +94,10 @@ def _level(kind: EventKind) -> int:
     return logging.WARNING if kind in _WARNINGS else logging.DEBUG
 
 
+def _shown(value: object) -> object:
+    return ",".join(value) if isinstance(value, tuple) else value
+
+
 class LoggingObserver:
     """Writes each event as one line, its fields also in `extra` for structured formatters.
 
@@ -104,9 +118,11 @@ class LoggingObserver:
         if not self._logger.isEnabledFor(level):
             return
         known = {name: getattr(event, name) for name in Event.__dataclass_fields__}
-        shown = {name: value for name, value in known.items() if value is not None and value is not False}
+        shown = {
+            name: value for name, value in known.items() if value is not None and value is not False and value != ()
+        }
         shown.pop("kind")
-        text = " ".join(f"{name}={value}" for name, value in shown.items())
+        text = " ".join(f"{name}={_shown(value)}" for name, value in shown.items())
         self._logger.log(
             level,
             "idempotency %s%s",

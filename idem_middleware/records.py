@@ -93,7 +93,8 @@ class Record:
     """What stands under one key. Immutable: every write is a new record with `version` + 1.
 
     `expires_at` ends what the status says: the lease (PENDING), the pause before a retry (FAILED), the retention
-    (COMPLETED). From `bound_until` on the key is free, whatever stands there.
+    (COMPLETED). From `bound_until` on the key is free, whatever stands there. `transaction` names the last one that
+    wrote something else together with this record; like `checkpoint` it is kept until the key is bound anew.
     """
 
     pk: str
@@ -108,6 +109,7 @@ class Record:
     bound_until: float
     response: KeptResponse | OmittedResponse | None = None
     checkpoint: bytes | None = None
+    transaction: str | None = None
     schema: int = SCHEMA_VERSION
 
     @property

@@ -17,14 +17,15 @@ from typing import Literal, TypeVar
 from idem_middleware.clock import Clock
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
 from idem_middleware.records import Record
-from idem_middleware.stores.base import AsyncStore, Found, Gone, Store, Written
+from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Store, Written
 from idem_middleware.stores.direct import DirectStore
+from idem_middleware.transactions import Transaction
 
 __all__ = ["Call", "Fault", "FaultyStore", "ManualClock", "Operation"]
 
 T = TypeVar("T")
 
-Operation = Literal["create", "swap", "load", "put_chunks", "get_chunks"]
+Operation = Literal["create", "swap", "load", "transact", "put_chunks", "get_chunks"]
 
 
 class ManualClock:
@@ -104,6 +105,10 @@ class FaultyStore:
     def inline_bytes(self) -> int | None:
         return self.store.inline_bytes
 
+    @property
+    def is_transactional(self) -> bool:
+        return self.store.is_transactional
+
     def fail(self, fault: Fault, *, on: Operation | None = None, skip: int = 0, times: int | None = 1) -> None:
         """Plan a fault: after `skip` calls of this operation (or of any), `times` in a row; None: until `recover`."""
         self._planned.append(_Planned(on, skip, times, fault))
@@ -124,6 +129,12 @@ class FaultyStore:
 
     def load(self, pk: str, deadline: float) -> Found | Gone:
         return self._call(Call("load", pk), lambda: self.store.load(pk, deadline))
+
+    def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        call = Call("transact", new.pk, old=old, new=new)
+        return self._call(call, lambda: self.store.transact(old, new, transaction, deadline))
 
     def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         self._call(Call("put_chunks", owner.pk), lambda: self.store.put_chunks(owner, chunks, deadline))

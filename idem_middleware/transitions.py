@@ -7,7 +7,7 @@ from dataclasses import replace
 from idem_middleware.options import Options
 from idem_middleware.records import KeptResponse, OmittedResponse, Record, Status
 
-__all__ = ["completed", "failed", "released", "renewed", "undone"]
+__all__ = ["checkpointed", "completed", "failed", "released", "renewed", "undone"]
 
 
 def completed(old: Record, response: KeptResponse | OmittedResponse, now: float, options: Options) -> Record:
@@ -21,6 +21,7 @@ def completed(old: Record, response: KeptResponse | OmittedResponse, now: float,
         bound_until=expires_at + options.tombstone_seconds,
         response=response,
         checkpoint=None,
+        transaction=None,
     )
 
 
@@ -44,8 +45,15 @@ def failed(old: Record, now: float, options: Options, *, unwelcome: bool = False
 
 
 def released(old: Record, now: float) -> Record:
-    """Nothing was begun: the key is free for any request, as if it had never been used."""
+    """Nothing was begun: the key is free for any request, as if it had never been used.
+
+    Unless something else was written with it: the next attempt, of the same request, must hear of that.
+    """
     begun_at = _begun(old, now)
+    if old.transaction is not None or old.checkpoint is not None:
+        return replace(
+            old, status=Status.FAILED, version=old.version + 1, created_at=begun_at, expires_at=begun_at, response=None
+        )
     return replace(
         old,
         status=Status.FAILED,
@@ -69,9 +77,22 @@ def renewed(old: Record, now: float, options: Options, margin_seconds: float) ->
     )
 
 
+def checkpointed(old: Record, checkpoint: bytes, *, transaction: str | None = None) -> Record:
+    """The next attempt, should there be one, shall know this. The lease is neither longer nor shorter for it."""
+    return replace(
+        old,
+        version=old.version + 1,
+        checkpoint=checkpoint,
+        transaction=old.transaction if transaction is None else transaction,
+    )
+
+
 def undone(old: Record, now: float) -> Record:
-    """This attempt never began: the next one has its number and need not wait. Of a first one nothing remains."""
-    if old.attempt <= 1:
+    """This attempt never began: the next one has its number and need not wait. Of a first one nothing remains.
+
+    But if something else was written with it, that was, and stays known.
+    """
+    if old.attempt <= 1 and old.transaction is None and old.checkpoint is None:
         return released(old, now)
     begun_at = _begun(old, now)
     return replace(

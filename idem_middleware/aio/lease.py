@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from idem_middleware import transitions
 from idem_middleware.aio.concurrency import Recordings
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.bodies import most_bytes, unpack
-from idem_middleware.claims import MAX_ROUNDS, BaseLease, Claim, busy, judge
+from idem_middleware.claims import MAX_ROUNDS, BaseLease, Claim, busy
 from idem_middleware.decisions import Adopt, Execute, Replay, Step
 from idem_middleware.errors import LeaseLost, StoreUnavailable
+from idem_middleware.events import EventKind
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
 from idem_middleware.outcomes import marked
 from idem_middleware.records import KeptResponse, Record
 from idem_middleware.settling import Plan, Recorded, Settled, Superseded, Unrecorded
 from idem_middleware.stores.base import AsyncStore
+from idem_middleware.transacting import Commit, commit_checkpoint, commit_completion, out_of_rounds
+from idem_middleware.transactions import DEFAULT_CHECKPOINT, Item, checkpoint_of
 
 __all__ = ["AsyncLease", "fetch"]
 
@@ -53,6 +60,64 @@ class AsyncLease(BaseLease):
     async def fail(self) -> Settled:
         """As `Lease.fail`."""
         return await self._carry_out(self._plan_failure())
+
+    async def save_checkpoint(self, checkpoint: bytes | str) -> None:
+        """As `Lease.save_checkpoint`."""
+        await self._recordings.shielded(self._save(checkpoint_of(checkpoint)), cancelled=_nothing)
+
+    async def transact(self, items: Iterable[Item], *, checkpoint: bytes | str = DEFAULT_CHECKPOINT) -> None:
+        """As `Lease.transact`."""
+        commit = commit_checkpoint(self._claim, items, checkpoint)
+        await self._recordings.shielded(self._transact(commit), cancelled=_nothing)
+
+    async def complete_with(self, items: Iterable[Item], response: Any) -> Recorded:
+        """As `Lease.complete_with`."""
+        claim = self._claim
+        answer = self._response(response)
+        plan = self._plan_completion(answer)
+        commit = commit_completion(claim, items, plan, answer)
+        if not claim.decide():
+            raise LeaseLost("this lease is settled already")
+        return await self._recordings.shielded(self._complete_with(commit, plan), cancelled=claim.undecide)
+
+    async def _save(self, data: bytes) -> None:
+        claim, store = self._claim, self._store
+        async with claim.lock.held_async():
+            claim.require_open()
+            deadline = store.clock.monotonic() + store.deadline_seconds
+            step = await swap(claim, store, lambda old, _: transitions.checkpointed(old, data), deadline)
+            claim.checkpointed(step)
+
+    async def _transact(self, commit: Commit) -> None:
+        claim = self._claim
+        async with claim.lock.held_async():
+            claim.require_open()
+            await self._commit(commit)
+        claim.tell(EventKind.TRANSACTED)
+
+    async def _complete_with(self, commit: Commit, plan: Plan) -> Recorded:
+        claim, store = self._claim, self._store
+        try:
+            async with claim.lock.held_async():
+                if plan.chunks:
+                    made = plan.make(claim.record, store.clock.now())
+                    await store.put_chunks(made, plan.chunks, claim.deadline(plan))
+                await self._commit(commit)
+                claim.written(plan)
+        except BaseException:
+            claim.undecide()
+            raise
+        return Recorded()
+
+    async def _commit(self, commit: Commit) -> None:
+        """Call it under the lock."""
+        store = self._store
+        deadline = store.clock.monotonic() + store.deadline_seconds
+        for _ in range(MAX_ROUNDS):
+            proposal = commit.propose()
+            if proposal is None or commit.answered(proposal, await store.transact(*proposal, deadline)):
+                return
+        raise out_of_rounds()
 
     async def _carry_out(self, plan: Plan) -> Settled:
         claim = self._claim
@@ -100,14 +165,21 @@ async def carry_out(claim: Claim, store: AsyncStore, plan: Plan) -> Step:
     deadline = claim.deadline(plan)
     if plan.chunks:
         await store.put_chunks(plan.make(claim.record, store.clock.now()), plan.chunks, deadline)
+    return await swap(claim, store, plan.make, deadline)
+
+
+async def swap(claim: Claim, store: AsyncStore, make: Callable[[Record, float], Record], deadline: float) -> Step:
+    """As the blocking one of `claims`."""
     for _ in range(MAX_ROUNDS):
-        new = plan.make(claim.record, store.clock.now())
-        step = judge(claim.attempt, new, await store.swap(claim.record, new, deadline), store.clock.now())
-        if isinstance(step, Execute | Adopt):
-            claim.record = step.record
+        new = make(claim.record, store.clock.now())
+        step = claim.judge(new, await store.swap(claim.record, new, deadline))
         if not isinstance(step, Adopt):
             return step
     return busy()
+
+
+def _nothing() -> None:
+    """What a cut-off write is about is found out by the next one."""
 
 
 async def fetch(store: AsyncStore, record: Record, kept: KeptResponse, options: Options) -> Response | None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+from idem_middleware import transitions
 from idem_middleware.bodies import most_bytes, unpack
-from idem_middleware.claims import BaseLease, carry_out
+from idem_middleware.claims import MAX_ROUNDS, BaseLease, carry_out, swap
 from idem_middleware.decisions import Execute, Replay, Step
 from idem_middleware.errors import LeaseLost, StoreUnavailable
+from idem_middleware.events import EventKind
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
 from idem_middleware.outcomes import marked
 from idem_middleware.records import KeptResponse, Record
 from idem_middleware.settling import Plan, Recorded, Settled, Superseded, Unrecorded
 from idem_middleware.stores.base import Store
+from idem_middleware.transacting import Commit, commit_checkpoint, commit_completion, out_of_rounds
+from idem_middleware.transactions import DEFAULT_CHECKPOINT, Item, checkpoint_of
 
 __all__ = ["Lease", "fetch"]
 
@@ -44,6 +51,78 @@ class Lease(BaseLease):
     def fail(self) -> Settled:
         """Nothing was done: the next try runs."""
         return self._carry_out(self._plan_failure())
+
+    def save_checkpoint(self, checkpoint: bytes | str) -> None:
+        """Leave 1 to 1024 bytes to the next attempt, should this one crash or fail: one write.
+
+        Raises:
+            LeaseLost: the key is another attempt's now.
+            StoreUnavailable: it may have been saved.
+        """
+        claim, store = self._claim, self._claim.runtime.store
+        data = checkpoint_of(checkpoint)
+        with claim.lock.held():
+            claim.require_open()
+            deadline = store.clock.monotonic() + store.deadline_seconds
+            step = swap(claim, store, lambda old, _: transitions.checkpointed(old, data), deadline)
+            claim.checkpointed(step)
+
+    def transact(self, items: Iterable[Item], *, checkpoint: bytes | str = DEFAULT_CHECKPOINT) -> None:
+        """Carry out these actions in one transaction, if the key is still this attempt's; else none of them.
+
+        `items` are boto3's `TransactItems`, or `Put`, `Update`, `Delete`, `Check` of `idem_middleware.transactions`.
+        The checkpoint (1 to 1024 bytes) is written with them: an attempt that finds one in `lease.checkpoint` knows
+        that they are done.
+
+        Raises:
+            LeaseLost: the key is another attempt's now; nothing was written.
+            TransactionRefused: one of the actions' conditions did not hold; nothing was written.
+            TransactionInvalid: it is over a limit, or not well-formed; nothing was written.
+            StoreUnavailable: conflicts, throttling or no answer until the deadline. It may have been written; calling
+                this again with the same arguments finds out, and writes nothing twice.
+            ConfigurationError: the store has no transactions.
+        """
+        claim = self._claim
+        commit = commit_checkpoint(claim, items, checkpoint)
+        with claim.lock.held():
+            claim.require_open()
+            self._commit(commit)
+        claim.tell(EventKind.TRANSACTED)
+
+    def complete_with(self, items: Iterable[Item], response: Any) -> Recorded:
+        """Carry out these actions and keep this answer, whatever its status, in one transaction.
+
+        `response` is an `idem_middleware.Response` or the framework's own, which the handler then returns.
+
+        Raises:
+            As `transact`; then the lease is not settled by this call.
+        """
+        claim, store = self._claim, self._claim.runtime.store
+        answer = self._response(response)
+        plan = self._plan_completion(answer)
+        commit = commit_completion(claim, items, plan, answer)
+        if not claim.decide():
+            raise LeaseLost("this lease is settled already")
+        try:
+            with claim.lock.held():
+                if plan.chunks:
+                    store.put_chunks(plan.make(claim.record, store.clock.now()), plan.chunks, claim.deadline(plan))
+                self._commit(commit)
+                claim.written(plan)
+        except BaseException:
+            claim.undecide()
+            raise
+        return Recorded()
+
+    def _commit(self, commit: Commit) -> None:
+        """Call it under the lock."""
+        store = self._claim.runtime.store
+        deadline = store.clock.monotonic() + store.deadline_seconds
+        for _ in range(MAX_ROUNDS):
+            proposal = commit.propose()
+            if proposal is None or commit.answered(proposal, store.transact(*proposal, deadline)):
+                return
+        raise out_of_rounds()
 
     def _carry_out(self, plan: Plan) -> Settled:
         claim, store = self._claim, self._claim.runtime.store

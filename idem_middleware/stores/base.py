@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from idem_middleware.clock import Clock
+from idem_middleware.errors import ConfigurationError
 from idem_middleware.records import Record
+from idem_middleware.transactions import CancellationReason, Transaction
 
-__all__ = ["ITEM_TOO_LARGE", "AsyncStore", "Found", "Gone", "Store", "Written"]
+__all__ = ["ITEM_TOO_LARGE", "AsyncStore", "Cancelled", "Found", "Gone", "Store", "Written", "no_transactions"]
 
 ITEM_TOO_LARGE = "ItemTooLarge"
 """The code of a `StoreUnavailable` that no retry can mend: the record does not fit into the store."""
@@ -35,8 +37,21 @@ class Gone:
     """Nothing stands there."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Nothing of a transaction was applied, and not on account of the record: one reason for each action."""
+
+    reasons: tuple[CancellationReason, ...]
+
+
 WRITTEN = Written()
 GONE = Gone()
+
+
+def no_transactions(store: object) -> ConfigurationError:
+    """What to raise where a transaction is asked of a store that has none."""
+    what = "lease.transact, lease.complete_with and claim_items need DynamoDBStore"
+    return ConfigurationError([f"{type(store).__name__} has no transactions: {what}"])
 
 
 class Store(Protocol):
@@ -84,6 +99,25 @@ class Store(Protocol):
         """Read them again, in order, strongly consistent; None where one is missing."""
         ...
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether other items can be written together with a record."""
+        ...
+
+    def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        """Swap (or create, where `old` is None), and carry out the actions, or do neither.
+
+        Where both the record and an action stand against it, the record is told. The same transaction under the same
+        token is carried out once, however often it is sent.
+
+        Raises:
+            TransactionInvalid: it is over a limit, or not well-formed; it was not sent, or not taken.
+            ConfigurationError: this store has no transactions.
+        """
+        ...
+
     def twin(self) -> Store:
         """The same records over connections of its own, which the callers of this one can't use up."""
         ...
@@ -121,6 +155,12 @@ class AsyncStore(Protocol):
 
     async def load(self, pk: str, deadline: float) -> Found | Gone:
         """As `Store.load`."""
+        ...
+
+    async def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        """As `Store.transact`."""
         ...
 
     async def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from idem_middleware.clock import Clock
 from idem_middleware.records import Record
-from idem_middleware.stores.base import Found, Gone, Store, Written
+from idem_middleware.stores.base import Cancelled, Found, Gone, Store, Written
+from idem_middleware.transactions import Transaction
 
 __all__ = ["DirectStore"]
 
@@ -37,6 +38,11 @@ class DirectStore:
 
     async def load(self, pk: str, deadline: float) -> Found | Gone:
         return self._store.load(pk, deadline)
+
+    async def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        return self._store.transact(old, new, transaction, deadline)
 
     async def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         self._store.put_chunks(owner, chunks, deadline)

@@ -9,8 +9,9 @@ from idem_middleware.bodies import header_bytes
 from idem_middleware.clock import Clock, SystemClock
 from idem_middleware.errors import ConfigurationError, StoreFull
 from idem_middleware.records import KeptResponse, Record, Status
-from idem_middleware.stores.base import GONE, WRITTEN, AsyncStore, Found, Gone, Written
+from idem_middleware.stores.base import GONE, WRITTEN, AsyncStore, Cancelled, Found, Gone, Written, no_transactions
 from idem_middleware.stores.expiry import ExpiryIndex
+from idem_middleware.transactions import Transaction
 
 __all__ = ["MemoryStore"]
 
@@ -28,6 +29,7 @@ class MemoryStore:
 
     deadline_seconds = 3.0
     inline_bytes = None
+    is_transactional = False  # whatever else is to be written is not in this dictionary
 
     def __init__(
         self, *, max_entries: int = 100_000, max_bytes: int = 256 * 1024 * 1024, clock: Clock | None = None
@@ -81,6 +83,11 @@ class MemoryStore:
         with self._lock:
             found = self._records.get(pk)
         return GONE if found is None else Found(found)
+
+    def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        raise no_transactions(self)
 
     def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         raise AssertionError("a memory store keeps bodies of any size in the record")

@@ -13,8 +13,9 @@ from typing import ParamSpec, TypeVar
 from idem_middleware.clock import Clock
 from idem_middleware.errors import ConfigurationError, StoreUnavailable
 from idem_middleware.records import Record
-from idem_middleware.stores.base import Found, Gone, Store, Written
+from idem_middleware.stores.base import Cancelled, Found, Gone, Store, Written
 from idem_middleware.stores.forks import reset_in_children
+from idem_middleware.transactions import Transaction
 
 __all__ = ["ThreadedStore"]
 
@@ -68,6 +69,12 @@ class ThreadedStore:
     async def load(self, pk: str, deadline: float) -> Found | Gone:
         """As `Store.load`."""
         return await self._in_thread(self._store.load, pk, deadline)
+
+    async def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        """As `Store.transact`."""
+        return await self._in_thread(self._store.transact, old, new, transaction, deadline)
 
     async def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         """As `Store.put_chunks`."""

@@ -202,6 +202,15 @@ _CANCELLED_TRANSACTIONS = _counter(
     _CANCELLATIONS,
     seed=True,
 )
+_CHECKPOINTS = _counter("idempotency_checkpoints", "Checkpoints that handlers saved by themselves.", "{checkpoint}")
+_TRANSACTIONS = _counter(
+    "idempotency_transactions", "Transactions of handlers that were carried out with their claims.", "{transaction}"
+)
+_CONDITIONS = _counter(
+    "idempotency_conditions_failed",
+    "Writes that came second: DynamoDB's answer to every retry, and no fault.",
+    "{call}",
+)
 _REGIONAL_DUPLICATES = _counter(
     "dynamo_cross_region_duplicate_detected",
     "Keys that two regions were found to have claimed.",
@@ -226,7 +235,10 @@ _TABLE: Mapping[EventKind, Instrument] = {
     EventKind.RENEWED: _RENEWALS,
     EventKind.LEASE_LOST: _LEASES_LOST,
     EventKind.CLAIM_UNDONE: _UNDONE,
+    EventKind.CHECKPOINTED: _CHECKPOINTS,
+    EventKind.TRANSACTED: _TRANSACTIONS,
     EventKind.BYPASSED: _BYPASSES,
+    EventKind.CONDITION_FAILED: _CONDITIONS,
     EventKind.STORE_RETRIED: _STORE_RETRIES,
     EventKind.STORE_FAILED: _STORE_FAILURES,
     EventKind.CLOCK_SKEWED: _SKEWS,

@@ -112,6 +112,7 @@ def _attributes(event: Event) -> _Attributes:
         "idempotency.status": event.status,
         "idempotency.seconds": event.seconds,
         "idempotency.observed": event.observed or None,
-        "error.type": event.dynamo_error_code,
+        # A condition that did not hold is an answer: the request that met it has not failed.
+        "error.type": None if event.kind is EventKind.CONDITION_FAILED else event.dynamo_error_code,
     }
     return {name: value for name, value in known.items() if value is not None}

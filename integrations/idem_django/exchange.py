@@ -13,7 +13,7 @@ from idem_django.conf import Configuration
 from idem_django.inputs import Input
 from idem_django.leases import as_async, as_blocking
 from idem_django.marks import Mark, View, mark_of
-from idem_django.messages import ExactResponse, key_lines, to_request
+from idem_django.messages import ExactResponse, key_lines, to_request, to_response
 from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.body import BodyTooLarge
@@ -145,6 +145,7 @@ class Exchange:
             case Unprotected(headers):
                 self.headers = headers
             case Lease() | AsyncLease():
+                outcome.translate_with(to_response)
                 self.lease = outcome
                 on_loop = iscoroutinefunction(view) if view is not None else isinstance(outcome, AsyncLease)
                 setattr(self._request, _LEASE, self.async_lease if on_loop else self.blocking_lease)

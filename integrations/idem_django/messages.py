@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 from idem_middleware.body import RequestBody
 from idem_middleware.messages import HeaderPairs, Request, Response
 
-__all__ = ["ExactResponse", "header_pairs", "key_lines", "replace_response", "to_request"]
+__all__ = ["ExactResponse", "header_pairs", "key_lines", "replace_response", "to_request", "to_response"]
 
 _WITHOUT_LENGTH = frozenset({204, 304})  # RFC 9110 §8.6
 _PATH_CHARACTERS = "/:@!$&'()*+,;=~"  # RFC 3986 §3.3, with the separator
@@ -28,6 +28,18 @@ def to_request(request: HttpRequest, body: RequestBody) -> Request:
         body=body,
         native=request,
     )
+
+
+def to_response(native: Any) -> Response:
+    """A whole answer of Django's, as the engine sees it.
+
+    Raises:
+        TypeError: it is none, or its body comes only while it is sent.
+        ContentNotRenderedError: it is a template's, or REST framework's, and not rendered yet.
+    """
+    if not isinstance(native, HttpResponse):
+        raise TypeError(f"an answer that is kept in a transaction must be whole, not a {type(native).__name__}")
+    return Response(native.status_code, header_pairs(native), native.content)
 
 
 def key_lines(request: HttpRequest, header: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import assert_never, cast
+from typing import Any, assert_never, cast
 
 from flask import Response as FlaskResponse
 from flask import after_this_request, current_app, g, request
@@ -106,6 +106,7 @@ class Exchange:
                     after_this_request(lambda response: _extended(response, headers))
                 return None
             case Lease():
+                outcome.translate_with(_translated)
                 self._lease = g.idempotency = outcome
                 after_this_request(self._capture_last)
                 return None
@@ -174,6 +175,18 @@ def _stream(response: FlaskResponse, capture: Capture, lease: Lease) -> None:
     body = response.response
     pieces = cast("Iterable[bytes]", body) if response.direct_passthrough else response.iter_encoded()
     response.response = RecordedStream(pieces, capture, lease, on_close=getattr(body, "close", None))
+
+
+def _translated(answer: Any) -> Response:
+    """Whatever a view may return, as the engine sees it.
+
+    Raises:
+        TypeError: it is nothing that a view may return, or its body comes only while it is sent.
+    """
+    native = current_app.make_response(answer)
+    if native.is_streamed or native.direct_passthrough:
+        raise TypeError("an answer that is kept in a transaction must be whole, not a stream")
+    return Response(native.status_code, tuple(native.get_wsgi_headers(request.environ).items()), native.get_data())
 
 
 def _native(response: Response) -> FlaskResponse:

@@ -15,7 +15,7 @@ from idem_middleware.identity import Admitted, CallerUnknown
 from idem_middleware.messages import Response
 from idem_middleware.outcomes import Refused, Replayed, Unprotected
 from idem_middleware.problems import Problem, ProblemType
-from idem_starlette.messages import adding, declared_length, to_request
+from idem_starlette.messages import adding, declared_length, to_request, to_response
 from idem_starlette.receiving import Incoming
 from idem_starlette.recording import Recorder, withdraw_offers
 
@@ -75,6 +75,7 @@ class Exchange:
                 self._send = adding(headers, self._send)
                 return None
             case AsyncLease():
+                outcome.translate_with(to_response)
                 self._set_lease(outcome)
                 withdraw_offers(self._scope)
                 self._recorder = Recorder(self._scope, self._send, self._incoming.departure, outcome, self._options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from starlette.responses import Response as NativeResponse
 from starlette.types import Scope, Send
 
 from idem_middleware.body import RequestBody
@@ -19,6 +20,7 @@ __all__ = [
     "respond",
     "text_headers",
     "to_request",
+    "to_response",
 ]
 
 _WITHOUT_LENGTH = frozenset({204, 304})  # RFC 9110 §8.6
@@ -75,6 +77,18 @@ def to_request(scope: Scope, body: RequestBody, native: Any) -> Request:
         body=body,
         native=native,
     )
+
+
+def to_response(native: Any) -> Response:
+    """A whole answer of Starlette's, as the engine sees it.
+
+    Raises:
+        TypeError: it is none, or its body comes only while it is sent.
+    """
+    body = getattr(native, "body", None) if isinstance(native, NativeResponse) else None
+    if not isinstance(body, (bytes, memoryview)):
+        raise TypeError(f"an answer that is kept in a transaction must be whole, not a {type(native).__name__}")
+    return Response(native.status_code, text_headers(native.raw_headers), bytes(body))
 
 
 async def respond(send: Send, response: Response) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem_middleware import Options, transitions
-from idem_middleware.decisions import Create, Swap, decide
+from idem_middleware.decisions import Create, Refuse, Swap, decide
 from idem_middleware.records import TRANSITIONS, OmittedResponse, Record, Status
 from tests.core.support.records import KEPT, NOW, attempt_of, record_of
 
@@ -119,9 +120,23 @@ def test_a_failure_keeps_the_key_bound_to_its_request() -> None:
 
 def test_a_released_key_is_free_for_any_request() -> None:
     """As if it had never been used."""
-    new = transitions.released(record_of(checkpoint=b"paid"), NOW)
-    assert new.checkpoint is None
+    new = transitions.released(record_of(), NOW)
     assert isinstance(decide(attempt_of(fingerprint=b"another"), new, NOW), Swap)
+
+
+@pytest.mark.parametrize("written", [{"checkpoint": b"paid"}, {"transaction": "t"}], ids=["checkpoint", "transaction"])
+@pytest.mark.parametrize("end", [transitions.released, transitions.undone])
+def test_a_key_under_which_something_was_written_is_not_free(
+    end: Callable[[Record, float], Record], written: dict[str, Any]
+) -> None:
+    """An earlier attempt did it, or the claim itself: the next one, of the same request, must hear of that."""
+    old = record_of(**written)
+    new = end(old, NOW)
+    assert (new.status, new.checkpoint, new.transaction) == (Status.FAILED, old.checkpoint, old.transaction)
+    assert isinstance(decide(attempt_of(fingerprint=b"another"), new, NOW), Refuse)
+    step = decide(attempt_of(), new, NOW)
+    assert isinstance(step, Swap)
+    assert (step.new.checkpoint, step.new.transaction) == (old.checkpoint, old.transaction)
 
 
 def test_an_undone_first_claim_leaves_nothing() -> None:

@@ -14,7 +14,8 @@ from idem_middleware.clock import Clock
 from idem_middleware.decisions import Attempt, Execute, decide
 from idem_middleware.options import Options
 from idem_middleware.records import KeptResponse, Record, Status
-from idem_middleware.stores.base import AsyncStore, Found, Gone, Store, Written
+from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Store, Written
+from idem_middleware.transactions import Transaction
 from tests.stores.doubles import soon
 from tests.stores.records import NOW, SHAPES, SMALL_ANSWER, after, lives, new_pk, pending
 
@@ -40,6 +41,15 @@ class AsyncStoreAsStore:
     @property
     def inline_bytes(self) -> int | None:
         return self._store.inline_bytes
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._plain.is_transactional
+
+    def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        return self._run(self._store.transact(old, new, transaction, deadline))
 
     def create(self, new: Record, deadline: float) -> Written | Found:
         return self._run(self._store.create(new, deadline))

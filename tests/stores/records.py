@@ -63,6 +63,7 @@ def lives(pk: str) -> dict[str, Record]:
     return {
         "pending": claim,
         "pending with a checkpoint": replace(claim, checkpoint=b"\x00paid"),
+        "pending after a transaction": replace(claim, checkpoint=b"paid", transaction="t" * 32),
         "pending without a caller's digest": replace(claim, caller_digest=None),
         "failed": after(claim, status=Status.FAILED, attempt=0, checkpoint=b""),
         "completed": completed,

@@ -404,10 +404,24 @@ class TestSizes:
         assert item_size({"l": {"L": [{"S": "ab"}, {"S": ""}]}}) == 1 + 3 + 1 + 2 + 1
         assert item_size({"m": {"M": {"ab": {"S": "c"}}}}) == 1 + 3 + 1 + 2 + 1
 
-    def test_a_type_that_we_never_write_has_no_size(self) -> None:
-        """A new attribute type needs its own line."""
-        with pytest.raises(ValueError, match="type BOOL"):
-            item_size({"b": {"BOOL": True}})
+    @pytest.mark.parametrize(
+        ("value", "size"),
+        [
+            ({"SS": ["a", "bc"]}, 3),
+            ({"NS": ["1", "23"]}, 4),
+            ({"BS": [b"a"]}, 1),
+            ({"BOOL": True}, 1),
+            ({"NULL": True}, 1),
+        ],
+    )
+    def test_types_that_only_users_write_have_a_size(self, value: dict[str, Any], size: int) -> None:
+        """Their items are written together with ours."""
+        assert item_size({"b": value}) == 1 + size
+
+    def test_a_type_that_is_none_has_no_size(self) -> None:
+        """It is told rather than guessed."""
+        with pytest.raises(ValueError, match="type INT"):
+            item_size({"b": {"INT": 1}})
 
     @pytest.mark.parametrize("headers", [(), (("content-type", "application/json"),) * 40], ids=["none", "many"])
     @pytest.mark.parametrize("spare", [0, 1, 100])

@@ -72,9 +72,10 @@ def test_a_swap_says_something_about_every_attribute(shape: str) -> None:
     assert set(request["ExpressionAttributeNames"].values()) == {
         *item_of(DONE).keys() - {"pk"},
         "checkpoint",
+        "transaction",
     }
     removed = set(re.findall(r"#(\w+)", request["UpdateExpression"].partition(" REMOVE ")[2]))
-    assert removed == {"caller_digest", "checkpoint", "response"} - item_of(new).keys()
+    assert removed == {"caller_digest", "checkpoint", "response", "transaction"} - item_of(new).keys()
 
 
 def test_a_swap_stays_under_one_key() -> None:

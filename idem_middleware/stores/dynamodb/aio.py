@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from idem_middleware.clock import Clock
 from idem_middleware.records import Record
-from idem_middleware.stores.base import Found, Gone, Written
+from idem_middleware.stores.base import Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.calls import Pause, Steps
 from idem_middleware.stores.dynamodb.register import Register
 from idem_middleware.stores.dynamodb.transport import AsyncTransport
+from idem_middleware.transactions import Transaction
 
 if TYPE_CHECKING:
     from idem_middleware.stores.dynamodb.store import DynamoDBStore
@@ -89,6 +90,12 @@ class AsyncDynamoDBStore:
     async def load(self, pk: str, deadline: float) -> Found | Gone:
         """As `Store.load`."""
         return await carry_out(self._register.load(pk, deadline), self._transport, self._sleep)
+
+    async def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        """As `Store.transact`."""
+        return await carry_out(self._register.transact(old, new, transaction, deadline), self._transport, self._sleep)
 
     async def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         """As `Store.put_chunks`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from idem_middleware.events import Event, EventKind, Observer, emit
 from idem_middleware.stores.dynamodb.faults import Fault, Kind, classify, error_for
 from idem_middleware.stores.dynamodb.requests import Request
 from idem_middleware.stores.dynamodb.transport import Transport
+from idem_middleware.transactions import CancellationCode, CancellationReason
 
 __all__ = [
     "Answer",
@@ -85,9 +86,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ConditionFailed:
-    """The condition did not hold. `item` stands there; None: nothing does, or whoever answered does not tell."""
+    """The condition did not hold. `item` stands there; None: nothing does, or whoever answered does not tell.
+
+    Of a transaction there are `reasons`, one for each of its actions.
+    """
 
     item: object | None
+    reasons: tuple[CancellationReason, ...] = ()
 
 
 def key_digest(pk: str) -> str:
@@ -165,8 +170,10 @@ class Calls:
                     raise
                 answered = getattr(exc, "response", None)
                 self._skew.learn(answered, sent_at)
+                self._tell_of(fault, pk)
                 if fault.kind is Kind.ANSWER:
-                    return ConditionFailed(answered.get("Item") if isinstance(answered, Mapping) else None)
+                    item = answered.get("Item") if isinstance(answered, Mapping) else None
+                    return ConditionFailed(item, fault.reasons)
                 tries += 1
                 if fault.kind is not Kind.RETRY:
                     raise error_for(fault, self.table, operation) from exc
@@ -193,6 +200,33 @@ class Calls:
                 key_digest=None if pk is None else key_digest(pk),
                 seconds=pause_seconds,
                 dynamo_error_code=fault.code,
+                throttling_reasons=fault.throttling,
             ),
         )
         return pause_seconds
+
+    def _tell_of(self, fault: Fault, pk: str | None) -> None:
+        """Tell of an answer that says no: neither of these is a fault of DynamoDB's."""
+        if fault.reasons:
+            kind = EventKind.TRANSACTION_CANCELLED
+        elif fault.kind is Kind.ANSWER:
+            kind = EventKind.CONDITION_FAILED
+        else:
+            return
+        emit(
+            self._observers,
+            Event(
+                kind=kind,
+                key_digest=None if pk is None else key_digest(pk),
+                dynamo_error_code=fault.code,
+                reason=_decisive(fault.reasons),
+                cancellation_reasons=tuple(reason.code.value for reason in fault.reasons),
+            ),
+        )
+
+
+def _decisive(reasons: Sequence[CancellationReason]) -> str | None:
+    """What stood against a transaction: rather what will stand there again than what passes."""
+    codes = [reason.code for reason in reasons if reason.code is not CancellationCode.NONE]
+    lasting = [code for code in codes if not code.passes]
+    return next((code.value for code in (*lasting, *codes)), None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
 
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
+from idem_middleware.transactions import CancellationCode, CancellationReason
 
 __all__ = ["KNOWN_CODES", "Fault", "Kind", "classify", "error_for"]
 
@@ -29,9 +30,15 @@ class Fault:
     kind: Kind
     code: str
     advice: str = ""
+    reasons: tuple[CancellationReason, ...] = ()
+    """Of a transaction that was cancelled: one for each of its actions, the record's own first."""
+    throttling: tuple[str, ...] = ()
+    """What was exceeded, in DynamoDB's words: TableWriteKeyRangeThroughputExceeded is a hot key."""
 
 
 ITEM_TOO_LARGE = "ItemTooLarge"
+CANCELLED = "TransactionCanceledException"
+TRANSACT = "transact_write_items"
 _VALIDATION = "ValidationException"
 
 _CREDENTIALS = "check the AWS credentials of this process"
@@ -103,6 +110,15 @@ _ADVICE = {
     "InvalidEndpointConfigurationError": "the endpoint in the AWS configuration is not valid",
     "InvalidProxiesConfigError": "client_config has wrong proxies",
 }
+_TRANSACTION_DENIED = (
+    "the credentials in use must be allowed dynamodb:UpdateItem (for claim_items also dynamodb:PutItem) on it, and "
+    "PutItem, UpdateItem, DeleteItem or ConditionCheckItem on each table that the actions name"
+)
+_TRANSACTION_ADVICE = {  # IAM knows no action TransactWriteItems: each of its parts needs its own
+    "AccessDeniedException": _TRANSACTION_DENIED,
+    "AccessDenied": _TRANSACTION_DENIED,
+    "ResourceNotFoundException": "one of the tables that it names does not exist in this account and region",
+}
 _KEY_SCHEMA_ADVICE = (
     "its key must be the one attribute pk, a string, without a sort key; with layout='caller' pk and the sort key sk"
 )
@@ -166,14 +182,39 @@ def _answered(response: Mapping[str, object]) -> Fault:
     code, message = str(details.get("Code", "Unknown")), str(details.get("Message", ""))
     if code == "ConditionalCheckFailedException":
         return Fault(Kind.ANSWER, code)
+    if code == CANCELLED:
+        return _cancelled(response)
     if code in _RETRIED:
-        return Fault(Kind.RETRY, code)
+        return Fault(Kind.RETRY, code, throttling=_throttling(response))
     if code in _ADVICE:
         return Fault(Kind.MISCONFIGURED, code, _ADVICE[code])
     if code == _VALIDATION:
         return _invalid(message)
     # Codes that we don't know, or that a proxy made up: the status decides.
     return Fault(Kind.RETRY if _is_passing(_http_status(response)) else Kind.FATAL, code)
+
+
+def _cancelled(response: Mapping[str, object]) -> Fault:
+    """A transaction that was not carried out: again, if nothing but conflicts and throttling stood against it."""
+    listed = response.get("CancellationReasons")
+    reasons = tuple(map(_reason, listed)) if isinstance(listed, Sequence) else ()
+    stood = [reason.code for reason in reasons if reason.code is not CancellationCode.NONE]
+    passes = bool(stood) and all(code.passes for code in stood)
+    return Fault(Kind.RETRY if passes else Kind.ANSWER, CANCELLED, reasons=reasons, throttling=_throttling(response))
+
+
+def _reason(listed: object) -> CancellationReason:
+    members = listed if isinstance(listed, Mapping) else {}
+    item = members.get("Item")
+    return CancellationReason(CancellationCode.of(members.get("Code")), item if isinstance(item, Mapping) else None)
+
+
+def _throttling(response: Mapping[str, object]) -> tuple[str, ...]:
+    """The reasons without the resources: those name the account. Two spellings are in use."""
+    listed = response.get("ThrottlingReasons") or response.get("throttlingReasons")
+    if not isinstance(listed, Sequence):
+        return ()
+    return tuple(str(each["reason"]) for each in listed if isinstance(each, Mapping) and "reason" in each)
 
 
 def _invalid(message: str) -> Fault:
@@ -200,6 +241,12 @@ def error_for(fault: Fault, table: str, operation: str) -> StoreUnavailable:
     `operation` is the name of boto3's method. AWS's own message stays out of the text: it may hold what was sent.
     """
     action = "dynamodb:" + operation.title().replace("_", "")
+    if operation == TRANSACT and fault.kind is Kind.MISCONFIGURED:
+        return StoreMisconfigured(
+            f"a transaction on DynamoDB table {table!r} and others can't be carried out ({fault.code}): "
+            + _TRANSACTION_ADVICE.get(fault.code, fault.advice),
+            code=fault.code,
+        )
     if fault.kind is Kind.MISCONFIGURED:
         return StoreMisconfigured(
             f"DynamoDB table {table!r} can't be used ({fault.code} at {action}): {fault.advice.format(action=action)}",

@@ -21,6 +21,7 @@ can't be read for certain comes back with another schema version than ours, so t
                           or {omitted M {reason S, location S}} where there is none;
                           headers are a flat list: name, value, name, value, ...
     checkpoint      B     absent where there is none
+    transaction     S     absent where nothing else was written with the record
     schema          N     the version of this table
 """
 
@@ -55,7 +56,7 @@ Item = dict[str, dict[str, Any]]
 UNREADABLE = -1
 """The schema number of a record that is damaged. No version has it, so no worker runs or replays anything for it."""
 
-OPTIONAL = frozenset({"caller_digest", "response", "checkpoint"})
+OPTIONAL = frozenset({"caller_digest", "response", "checkpoint", "transaction"})
 """Attributes that are absent where the record has None."""
 
 # Instants outside of these are damage: zero is what a broken writer leaves (and would set a key free), and milliseconds
@@ -105,6 +106,8 @@ def item_of(record: Record) -> Item:
         item["response"] = {"M": _response_map(record.response)}
     if record.checkpoint is not None:
         item["checkpoint"] = {"B": record.checkpoint}
+    if record.transaction is not None:
+        item["transaction"] = {"S": record.transaction}
     return item
 
 
@@ -212,6 +215,7 @@ def _meaning(attributes: Mapping[object, object], read: Record) -> Record:
         response=_response(attributes),
         # A checkpoint that can't be read is not "none": its work is done, and would be done again.
         checkpoint=_bytes(attributes, "checkpoint") if "checkpoint" in attributes else None,
+        transaction=_text(attributes, "transaction") if "transaction" in attributes else None,
     )
 
 
@@ -388,7 +392,7 @@ def item_size(item: Item) -> int:
     return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
 
 
-def _value_size(typed: Mapping[str, Any]) -> int:
+def _value_size(typed: Mapping[str, Any]) -> int:  # noqa: PLR0911 - one for each type
     ((kind, value),) = typed.items()
     match kind:
         case "S":
@@ -403,5 +407,9 @@ def _value_size(typed: Mapping[str, Any]) -> int:
             return 3 + sum(1 + _value_size(element) for element in value)
         case "M":
             return 3 + sum(1 + len(name.encode()) + _value_size(element) for name, element in value.items())
+        case "SS" | "NS" | "BS":
+            return sum(_value_size({kind[0]: element}) for element in value)
+        case "BOOL" | "NULL":
+            return 1
         case _:
-            raise ValueError(f"we write no attributes of type {kind}")
+            raise ValueError(f"DynamoDB has no attributes of type {kind}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from idem_middleware.errors import StoreUnavailable
+from idem_middleware.errors import StoreUnavailable, TransactionInvalid
 from idem_middleware.records import Record
-from idem_middleware.stores.base import GONE, WRITTEN, Found, Gone, Written
+from idem_middleware.stores.base import GONE, WRITTEN, Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.calls import Answer, Calls, Pause, Steps
-from idem_middleware.stores.dynamodb.faults import Fault, Kind
-from idem_middleware.stores.dynamodb.items import chunk_data, chunk_pk, record_of
+from idem_middleware.stores.dynamodb.faults import CANCELLED, ITEM_TOO_LARGE, TRANSACT, Fault, Kind
+from idem_middleware.stores.dynamodb.items import chunk_data, chunk_pk, item_of, item_size, record_of
 from idem_middleware.stores.dynamodb.layouts import item_name
+from idem_middleware.stores.dynamodb.limits import check_actions
 from idem_middleware.stores.dynamodb.requests import (
     BATCH_KEYS,
     Request,
@@ -21,12 +22,19 @@ from idem_middleware.stores.dynamodb.requests import (
     load_request,
     put_chunk_request,
     swap_request,
+    transact_request,
 )
+from idem_middleware.transactions import CancellationCode, Transaction
 
 __all__ = ["Register"]
 
 _MOST_VANISHINGS = 3
 """A record that stops a create and is gone when looked at: a sweeper's work, once. More often, something is wrong."""
+
+_NOT_TAKEN = frozenset({"ValidationException", "SerializationException", ITEM_TOO_LARGE})
+"""The whole of it is not well-formed, which what we add is known to be."""
+
+_OF_THE_MOMENT = frozenset({CancellationCode.NONE, *(code for code in CancellationCode if code.passes)})
 
 _LEFT_OVER = Fault(Kind.RETRY, "UnprocessedKeys")
 
@@ -34,9 +42,10 @@ _LEFT_OVER = Fault(Kind.RETRY, "UnprocessedKeys")
 class Register:
     """The steps of each call of a store on one table."""
 
-    def __init__(self, table: str, calls: Calls) -> None:
+    def __init__(self, table: str, calls: Calls, *, region: str | None = None) -> None:
         self._table = table
         self._calls = calls
+        self._region = region
 
     def create(self, new: Record, deadline: float) -> Steps[Written | Found]:
         """As `Store.create`."""
@@ -65,6 +74,37 @@ class Register:
         """As `Store.load`."""
         item = yield from self._read(load_request(self._table, pk), pk, deadline)
         return GONE if item is None else Found(record_of(item, pk))
+
+    def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Steps[Written | Found | Gone | Cancelled]:
+        """As `Store.transact`."""
+        check_actions(
+            transaction.actions,
+            table=self._table,
+            pk=new.pk,
+            claim_bytes=item_size(item_of(new)),
+            region=self._region,
+        )
+        request = transact_request(self._table, old, new, transaction)
+        try:
+            outcome = yield from self._calls.call(TRANSACT, request, deadline, pk=new.pk)
+        except StoreUnavailable as error:
+            if error.code in _NOT_TAKEN:
+                raise TransactionInvalid(f"DynamoDB does not take this transaction: {error.code}") from error
+            raise
+        if isinstance(outcome, Answer):
+            return WRITTEN
+        if not outcome.reasons:
+            raise StoreUnavailable("DynamoDB did not say why it cancelled the transaction", code=CANCELLED)
+        own, *theirs = outcome.reasons
+        if own.code is CancellationCode.CONDITION_FAILED:
+            return (yield from self._standing(own.item, new.pk, deadline))
+        if any(reason.code not in _OF_THE_MOMENT for reason in theirs):
+            return Cancelled(tuple(theirs))
+        raise StoreUnavailable(
+            f"DynamoDB cancelled a transaction for the claim's own part: {own.code.value}", code=own.code.value
+        )
 
     def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> Steps[None]:
         """As `Store.put_chunks`."""

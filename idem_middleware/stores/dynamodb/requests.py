@@ -12,6 +12,7 @@ from typing import Any
 from idem_middleware.records import Record
 from idem_middleware.stores.dynamodb.items import OPTIONAL, chunk_item, chunk_pk, item_of
 from idem_middleware.stores.dynamodb.layouts import item_key
+from idem_middleware.transactions import Transaction
 
 __all__ = [
     "BATCH_KEYS",
@@ -24,6 +25,7 @@ __all__ = [
     "load_request",
     "put_chunk_request",
     "swap_request",
+    "transact_request",
 ]
 
 Request = dict[str, Any]
@@ -82,7 +84,7 @@ def swap_request(table: str, old: Record, new: Record) -> Request:
     }
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _swap_expressions(given: tuple[str, ...]) -> tuple[str, dict[str, str], tuple[str, ...]]:
     """What an update that sets these attributes says: a record has few shapes, so each is written once."""
     gone = sorted(OPTIONAL.difference(given))
@@ -90,6 +92,16 @@ def _swap_expressions(given: tuple[str, ...]) -> tuple[str, dict[str, str], tupl
     if gone:
         update += f" REMOVE {', '.join(f'#{name}' for name in gone)}"
     return update, {f"#{name}": name for name in (*given, *gone)}, tuple(f":{name}" for name in given)
+
+
+def transact_request(table: str, old: Record | None, new: Record, transaction: Transaction) -> Request:
+    """TransactWriteItems: the record's write first, then the actions; a failed condition brings what is there."""
+    own = {"Put": create_request(table, new)} if old is None else {"Update": swap_request(table, old, new)}
+    items: list[Any] = [own]
+    for action in transaction.actions:
+        ((kind, part),) = action.items()
+        items.append({kind: {"ReturnValuesOnConditionCheckFailure": "ALL_OLD", **part}})
+    return {"TransactItems": items, "ClientRequestToken": transaction.token}
 
 
 def load_request(table: str, pk: str) -> Request:

@@ -14,7 +14,7 @@ from idem_middleware.errors import ConfigurationError
 from idem_middleware.events import Observer
 from idem_middleware.keys import caller_partition
 from idem_middleware.records import Record
-from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
+from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.admin import Admin
 from idem_middleware.stores.dynamodb.calls import Calls, SkewWatch, Steps, carry_out
 from idem_middleware.stores.dynamodb.client import (
@@ -37,6 +37,7 @@ from idem_middleware.stores.dynamodb.table import (
     table_name_problem,
 )
 from idem_middleware.stores.dynamodb.transport import TRANSPORTS, PooledTransport, TransportName
+from idem_middleware.transactions import Transaction
 
 if TYPE_CHECKING:
     from botocore.config import Config
@@ -74,6 +75,7 @@ class DynamoDBStore:
     """
 
     inline_bytes = INLINE_BYTES
+    is_transactional = True
 
     def __init__(
         self,
@@ -161,6 +163,18 @@ class DynamoDBStore:
         """As `Store.load`."""
         return self._carry_out(self._register.load(pk, deadline))
 
+    def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        """As `Store.transact`: one TransactWriteItems, tried again under the same token where that may help.
+
+        Raises:
+            TransactionInvalid: more than 99 actions, over 4 MB, two for one item, another region, not well-formed.
+            StoreUnavailable: conflicts, throttling or no answer until the deadline; it may have been applied.
+
+        """
+        return self._carry_out(self._register.transact(old, new, transaction, deadline))
+
     def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         """As `Store.put_chunks`. `owner` is the record that will point at them: they outlive it."""
         self._carry_out(self._register.put_chunks(owner, chunks, deadline))
@@ -182,7 +196,7 @@ class DynamoDBStore:
             sleep=self._sleep,
             random=self._random,
         )
-        twin._observers, twin._skew = self._observers, self._skew
+        twin._observers, twin._skew, twin.region = self._observers, self._skew, self.region
         twin._use(self._transport.sibling(_TWIN_POOL_CONNECTIONS))
         return twin
 
@@ -293,7 +307,7 @@ class DynamoDBStore:
     def _use(self, transport: PooledTransport) -> None:
         self._transport = transport
         calls = Calls(self.table, clock=self.clock, observers=self._observers, skew=self._skew, draw=self._random)
-        self._register = Register(self.table, calls)
+        self._register = Register(self.table, calls, region=self.region)
 
     def _carry_out(self, steps: Steps[T]) -> T:
         return carry_out(steps, self._transport, self._sleep)
