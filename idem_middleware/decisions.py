@@ -164,7 +164,7 @@ def _is_same_caller(found: Record, attempt: Attempt) -> bool:
     if found.caller_digest == attempt.caller_digest:
         return True
     # The view turned the first credentials away: other ones are what it asked for, and there is no answer to leak.
-    return found.status is Status.FAILED and found.caller_digest is None and found.checkpoint is None
+    return found.status is Status.FAILED and found.caller_digest is None and not found.has_written
 
 
 def _completed(attempt: Attempt, found: Record, now: float) -> Step:

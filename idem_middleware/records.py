@@ -113,6 +113,11 @@ class Record:
     schema: int = SCHEMA_VERSION
 
     @property
+    def has_written(self) -> bool:
+        """Whether an attempt under this key left something that the next one has to know of."""
+        return self.checkpoint is not None or self.transaction is not None
+
+    @property
     def ttl(self) -> int:
         """When DynamoDB's sweeper may delete the item: whole unix seconds, later than `bound_until`."""
         return floor(self.bound_until) + TTL_SLACK_SECONDS

@@ -36,7 +36,7 @@ def failed(old: Record, now: float, options: Options, *, unwelcome: bool = False
         old,
         status=Status.FAILED,
         version=old.version + 1,
-        caller_digest=None if unwelcome and old.checkpoint is None else old.caller_digest,
+        caller_digest=None if unwelcome and not old.has_written else old.caller_digest,
         created_at=_begun(old, now),
         # Without a pause the instant lies in the past of every clock, so that a slow one does not make one of skew.
         expires_at=max(now, old.created_at) + pause_seconds if pause_seconds else _begun(old, now),
@@ -50,7 +50,7 @@ def released(old: Record, now: float) -> Record:
     Unless something else was written with it: the next attempt, of the same request, must hear of that.
     """
     begun_at = _begun(old, now)
-    if old.transaction is not None or old.checkpoint is not None:
+    if old.has_written:
         return replace(
             old, status=Status.FAILED, version=old.version + 1, created_at=begun_at, expires_at=begun_at, response=None
         )
@@ -92,7 +92,7 @@ def undone(old: Record, now: float) -> Record:
 
     But if something else was written with it, that was, and stays known.
     """
-    if old.attempt <= 1 and old.transaction is None and old.checkpoint is None:
+    if old.attempt <= 1 and not old.has_written:
         return released(old, now)
     begun_at = _begun(old, now)
     return replace(
