@@ -62,6 +62,16 @@ class Table:
             ExpressionAttributeValues={":value": value},
         )
 
+    def remove(self, pk: str, attribute: str) -> None:
+        """Take one attribute away."""
+        self._client.update_item(
+            TableName=self.name,
+            Key={"pk": {"S": pk}},
+            UpdateExpression="REMOVE #attribute",
+            ConditionExpression="attribute_exists(pk)",
+            ExpressionAttributeNames={"#attribute": attribute},
+        )
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
