@@ -39,7 +39,7 @@ class HeadFirst:
         if refused is None:
             await self._app(scope, receive, send)
             return
-        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in refused.headers]
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in refused.headers]
         await send({"type": "http.response.start", "status": refused.status, "headers": headers})
         await send({"type": "http.response.body", "body": refused.body})
 

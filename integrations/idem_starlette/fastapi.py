@@ -28,7 +28,7 @@ from idem_middleware.setup import build
 from idem_middleware.stores.base import Store
 from idem_starlette.endpoints import before
 from idem_starlette.exchange import ACTING, Exchange
-from idem_starlette.messages import app_path, field_lines, framed_headers, respond
+from idem_starlette.messages import app_path, field_lines, framed_headers, in_lower_case, respond
 from idem_starlette.openapi import described
 from idem_starlette.receiving import ClientGone
 
@@ -49,7 +49,8 @@ class Idempotency:
     """
 
     def __init__(self, store: Store | str | None = None, *, engine: Engine | None = None, **options: Any) -> None:
-        self.engine, self.options = build(store, engine, options)
+        self.engine, written = build(store, engine, options)
+        self.options = in_lower_case(written)
 
     def with_options(self, **options: Any) -> Idempotency:
         """The same engine, with these options on top."""

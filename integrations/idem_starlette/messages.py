@@ -10,6 +10,7 @@ from starlette.types import Scope, Send
 
 from idem_middleware.body import RequestBody
 from idem_middleware.messages import HeaderPairs, Request, Response
+from idem_middleware.options import Options
 
 __all__ = [
     "adding",
@@ -17,6 +18,7 @@ __all__ = [
     "declared_length",
     "field_lines",
     "framed_headers",
+    "in_lower_case",
     "respond",
     "text_headers",
     "to_request",
@@ -35,6 +37,11 @@ def text_headers(raw: Iterable[tuple[bytes, bytes]]) -> HeaderPairs:
 def raw_headers(headers: HeaderPairs) -> list[tuple[bytes, bytes]]:
     """The way back."""
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def in_lower_case(options: Options) -> Options:
+    """The same, but for the name of the mark that we put into replays: ASGI wants names of headers in lower case."""
+    return options.merge({"replay_header": options.replay_header.lower()})
 
 
 def framed_headers(response: Response) -> list[tuple[bytes, bytes]]:
@@ -101,10 +108,11 @@ def adding(headers: HeaderPairs, send: Send) -> Send:
     """A `send` that puts more headers into the answer."""
     if not headers:
         return send
+    own = [(name.lower(), value) for name, value in raw_headers(headers)]
 
     async def sender(message: Any) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *raw_headers(headers)]}
+            message = {**message, "headers": [*message.get("headers", ()), *own]}
         await send(message)
 
     return sender

@@ -12,7 +12,7 @@ from idem_middleware.outcomes import Refused
 from idem_middleware.setup import build
 from idem_middleware.stores.base import Store
 from idem_starlette.exchange import ACTING, Exchange
-from idem_starlette.messages import app_path, field_lines, respond
+from idem_starlette.messages import app_path, field_lines, in_lower_case, respond
 from idem_starlette.receiving import ClientGone
 
 __all__ = ["IdempotencyMiddleware"]
@@ -44,7 +44,8 @@ class IdempotencyMiddleware:
         self, app: ASGIApp, store: Store | str | None = None, *, engine: Engine | None = None, **options: Any
     ) -> None:
         self.app = app
-        self.engine, self.options = build(store, engine, options)
+        self.engine, written = build(store, engine, options)
+        self.options = in_lower_case(written)
         self._engine = self.engine.asynchronous
         self._methods = self.options.methods if self.options.mode != "off" else frozenset[str]()
         self._header = self.options.header.lower().encode()

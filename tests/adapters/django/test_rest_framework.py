@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import rest_framework
 from django.http import FileResponse, HttpResponse
 from django.urls import include, path
 from django.utils.decorators import method_decorator
@@ -12,6 +14,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import action, api_view, permission_classes
 from rest_framework.exceptions import APIException, AuthenticationFailed, ParseError
 from rest_framework.parsers import JSONParser
+from rest_framework.renderers import BrowsableAPIRenderer
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
@@ -390,3 +393,77 @@ def test_views_on_the_loop_claim_on_the_loop(make_project: MakeProject) -> None:
         (b"1", False),
         (b"1", True),
     ]
+
+
+def test_what_the_view_does_to_its_data_changes_no_identity(make_project: MakeProject) -> None:
+    """The payload was hashed again at the end, when the view had normalised it.
+
+    Sources: aws-powertools/powertools-lambda-typescript#5715, aws-powertools/powertools-lambda-python#1093.
+    """
+
+    class Normalising(IdempotentMixin, APIView):
+        authentication_classes: Any = ()
+
+        def post(self, request: Any) -> Response:
+            request.data["amount"] = float(request.data.pop("amount"))
+            request._request.META["QUERY_STRING"] = "changed=1"
+            return Response(request.data, status=201)
+
+    project = make_project(path("", Normalising.as_view()))
+    first, again = (project.post(body=b'{"amount": "12"}') for _ in range(2))
+    assert (first.json(), again.json(), again.is_replay) == ({"amount": 12.0}, {"amount": 12.0}, True)
+
+
+class Timeout(BaseException):
+    """As gevent's: raised into a view from outside, and no `Exception`, which REST framework would handle."""
+
+
+@pytest.mark.parametrize("mixed_in", [True, False], ids=["mixin", "middleware"])
+def test_a_time_out_that_is_no_exception_leaves_the_outcome_open(make_project: MakeProject, *, mixed_in: bool) -> None:
+    """Whether it may run again depends on whether it had begun, not on who stopped it (elchin92/avito-mcp#60)."""
+
+    class Slow(APIView):
+        authentication_classes: Any = ()
+
+        def post(self, request: Any) -> Response:
+            raise Timeout
+
+    view: Any = type("Protected", (IdempotentMixin, Slow), {}) if mixed_in else Slow
+    project = make_project(path("", view.as_view()))
+    with pytest.raises(Timeout):
+        project.post()
+    assert project.kinds == ["claimed", "abandoned"]
+    assert project.post().problem == "in-progress"
+
+
+@pytest.mark.parametrize("mixed_in", [True, False], ids=["mixin", "middleware"])
+def test_the_browsable_api_is_rendered_once(make_project: MakeProject, *, mixed_in: bool) -> None:
+    """A page of HTML is an answer like any other; whoever sends its form without a key is told so."""
+
+    class Browsable(APIView):
+        authentication_classes: Any = ()
+        renderer_classes: Any = (BrowsableAPIRenderer,)
+
+        def post(self, request: Any) -> Response:
+            return Response({"run": 1}, status=201)
+
+    templates = {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [Path(rest_framework.__file__).parent / "templates"],
+        "OPTIONS": {"libraries": {"rest_framework": "rest_framework.templatetags.rest_framework"}},
+    }
+    view: Any = type("Protected", (IdempotentMixin, Browsable), {}) if mixed_in else Browsable
+    project = make_project(path("", view.as_view()), more={"TEMPLATES": [templates], "STATIC_URL": "/static/"})
+    first, again = project.post(), project.post()
+    assert (first.status, first.header("content-type")) == (201, "text/html; charset=utf-8")
+    assert b"<html" in first.body
+    assert (again.status, again.body, again.is_replay) == (201, first.body, True)
+    assert project.post(key=None).status == 400
+
+
+def test_a_body_over_the_limit_is_refused_behind_the_permissions(make_project: MakeProject) -> None:
+    """By its declared length, before it is read (paveg/hono-idempotency#79); a stranger learns nothing of limits."""
+    project = make_project(path("", Guarded.as_view()), max_request_bytes=3)
+    assert project.post(body=b'{"a": 1}', headers=BAD).status == 401
+    assert project.post(body=b'{"a": 1}', headers=GOOD).problem == "request-too-large"
+    assert project.post(body=b"{}", headers=GOOD).status == 201

@@ -22,7 +22,7 @@ from tests.adapters.support.worlds import World
 
 pytestmark = pytest.mark.anyio
 
-MARK = ("Idempotent-Replayed", "true")
+MARK = ("idempotent-replayed", "true")
 
 
 async def first_and_replay(app: Any, **request: Any) -> tuple[Connection, Connection]:
@@ -250,3 +250,11 @@ async def test_authentication_outside_is_asked_for_replays_too(world: World) -> 
     revoked = True
 
     assert (await Connection(app).run()).status == 403
+
+
+async def test_names_of_headers_are_in_lower_case(world: World) -> None:
+    """Those that we add, as ASGI has it; those of an application are its own."""
+    protected = IdempotencyMiddleware(app_of(start(201, ("location", "/1")), body(b"x")), engine=world.engine)
+    await Connection(protected).run()
+    for sent in (await Connection(protected).run(), await Connection(protected, key=None).run()):
+        assert [name for name, _ in sent.headers] == [name.lower() for name, _ in sent.headers]
