@@ -21,7 +21,18 @@ from django.urls import re_path
 from hypothesis import given, settings
 
 from idem_middleware import Event
-from tests.fuzz.wire import EXAMPLES, PROTECTIONS, AsgiApp, Send, Wild, check, over_asgi, over_wsgi, wild_requests
+from tests.fuzz.wire import (
+    CATALOGUE,
+    EXAMPLES,
+    PROTECTIONS,
+    AsgiApp,
+    Send,
+    Wild,
+    check,
+    over_asgi,
+    over_wsgi,
+    wild_requests,
+)
 from tests.support.polling import eventually
 
 if not django_settings.configured:
@@ -46,12 +57,8 @@ def project(view: Callable[..., Any], **options: Any) -> Iterator[list[Event]]:
         yield events
 
 
-@pytest.mark.parametrize("mode", SENDERS)
-@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(request=wild_requests())
-def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mode: str, request: Wild) -> None:
-    """Twice the same bytes: a run and its replay, or two refusals."""
+def send_twice(options: Mapping[str, Any], mode: str, request: Wild) -> None:
+    """One application, and one request that it gets two times."""
     runs: list[str] = []
 
     def view(request: HttpRequest) -> JsonResponse:
@@ -60,6 +67,23 @@ def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mode: s
 
     with project(view, **options):
         check(SENDERS[mode](), runs, request)
+
+
+@pytest.mark.parametrize("mode", SENDERS)
+@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(request=wild_requests())
+def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mode: str, request: Wild) -> None:
+    """Twice the same bytes: a run and its replay, or two refusals."""
+    send_twice(options, mode, request)
+
+
+@pytest.mark.parametrize("protection", ["header", "body"])
+@pytest.mark.parametrize("mode", SENDERS)
+def test_no_catalogued_request_is_our_failure(protection: str, mode: str) -> None:
+    """Each nasty body, key, media type, path, query and header that is known: a 4xx at most, which says what to do."""
+    for request in CATALOGUE:
+        send_twice(PROTECTIONS[protection], mode, request)
 
 
 @pytest.mark.parametrize("mode", SENDERS)

@@ -12,15 +12,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tests.fuzz.test_wild_django import SENDERS, project
-from tests.fuzz.wire import EXAMPLES, PROTECTIONS, Wild, check, wild_requests
+from tests.fuzz.wire import CATALOGUE, EXAMPLES, PROTECTIONS, Wild, check, wild_requests
 
 
-@pytest.mark.parametrize("mixed_in", [False, True], ids=["middleware", "mixin"])
-@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(request=wild_requests())
-def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mixed_in: bool, request: Wild) -> None:  # noqa: FBT001
-    """Twice the same bytes: a run and its replay, or two refusals."""
+def send_twice(options: Mapping[str, Any], mixed_in: bool, request: Wild) -> None:  # noqa: FBT001
+    """One application, and one request that it gets two times."""
     from idem_django.rest_framework import IdempotentMixin  # noqa: PLC0415 - Django must be set up before
 
     runs: list[str] = []
@@ -34,3 +30,20 @@ def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mixed_i
     view = type("Orders", bases, settings_of_view)
     with project(view.as_view(), **options):  # type: ignore[attr-defined]  # as every API view
         check(SENDERS["wsgi"](), runs, request)
+
+
+@pytest.mark.parametrize("mixed_in", [False, True], ids=["middleware", "mixin"])
+@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(request=wild_requests())
+def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], mixed_in: bool, request: Wild) -> None:  # noqa: FBT001
+    """Twice the same bytes: a run and its replay, or two refusals."""
+    send_twice(options, mixed_in, request)
+
+
+@pytest.mark.parametrize("protection", ["header", "body"])
+@pytest.mark.parametrize("mixed_in", [False, True], ids=["middleware", "mixin"])
+def test_no_catalogued_request_is_our_failure(protection: str, mixed_in: bool) -> None:  # noqa: FBT001
+    """Each nasty body, key, media type, path, query and header that is known: a 4xx at most, which says what to do."""
+    for request in CATALOGUE:
+        send_twice(PROTECTIONS[protection], mixed_in, request)

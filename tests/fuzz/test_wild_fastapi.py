@@ -13,17 +13,13 @@ from hypothesis import given, settings
 
 from idem_starlette import IdempotencyMiddleware
 from idem_starlette.fastapi import Idempotency
-from tests.fuzz.wire import EXAMPLES, PROTECTIONS, Wild, check, over_asgi, wild_requests
+from tests.fuzz.wire import CATALOGUE, EXAMPLES, PROTECTIONS, Wild, check, over_asgi, wild_requests
 
 SHARED: dict[str, Any] = {"store": "memory://", "caller": "shared"}
 
 
-@pytest.mark.parametrize("by_route", [False, True], ids=["middleware", "route-class"])
-@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(request=wild_requests())
-def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], by_route: bool, request: Wild) -> None:  # noqa: FBT001
-    """Twice the same bytes: a run and its replay, or two refusals."""
+def send_twice(options: Mapping[str, Any], by_route: bool, request: Wild) -> None:  # noqa: FBT001
+    """One application, and one request that it gets two times."""
     runs: list[str] = []
     protection = {**SHARED, **options}
     router = APIRouter(route_class=Idempotency(**protection).route_class) if by_route else APIRouter()
@@ -38,6 +34,23 @@ def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], by_rout
     if not by_route:
         app.add_middleware(IdempotencyMiddleware, **protection)
     check(partial(over_asgi, app), runs, request)
+
+
+@pytest.mark.parametrize("by_route", [False, True], ids=["middleware", "route-class"])
+@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(request=wild_requests())
+def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], by_route: bool, request: Wild) -> None:  # noqa: FBT001
+    """Twice the same bytes: a run and its replay, or two refusals."""
+    send_twice(options, by_route, request)
+
+
+@pytest.mark.parametrize("protection", ["header", "body"])
+@pytest.mark.parametrize("by_route", [False, True], ids=["middleware", "route-class"])
+def test_no_catalogued_request_is_our_failure(protection: str, by_route: bool) -> None:  # noqa: FBT001
+    """Each nasty body, key, media type, path, query and header that is known: a 4xx at most, which says what to do."""
+    for request in CATALOGUE:
+        send_twice(PROTECTIONS[protection], by_route, request)
 
 
 @pytest.mark.parametrize("by_route", [False, True], ids=["middleware", "route-class"])

@@ -14,14 +14,11 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from idem_starlette import IdempotencyMiddleware
-from tests.fuzz.wire import EXAMPLES, PROTECTIONS, Wild, check, over_asgi, wild_requests
+from tests.fuzz.wire import CATALOGUE, EXAMPLES, PROTECTIONS, Wild, check, over_asgi, wild_requests
 
 
-@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(request=wild_requests())
-def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], request: Wild) -> None:
-    """Twice the same bytes: a run and its replay, or two refusals."""
+def send_twice(options: Mapping[str, Any], request: Wild) -> None:
+    """One application, and one request that it gets two times."""
     runs: list[str] = []
 
     async def view(request: Request) -> JSONResponse:
@@ -31,3 +28,18 @@ def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], request
     app = Starlette(routes=[Route("/run/{name}", view, methods=["POST"])])
     app.add_middleware(IdempotencyMiddleware, store="memory://", **{"caller": "shared", **options})
     check(partial(over_asgi, app), runs, request)
+
+
+@pytest.mark.parametrize("options", PROTECTIONS.values(), ids=PROTECTIONS)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(request=wild_requests())
+def test_any_request_runs_once_or_is_refused(options: Mapping[str, Any], request: Wild) -> None:
+    """Twice the same bytes: a run and its replay, or two refusals."""
+    send_twice(options, request)
+
+
+@pytest.mark.parametrize("protection", ["header", "body"])
+def test_no_catalogued_request_is_our_failure(protection: str) -> None:
+    """Each nasty body, key, media type, path, query and header that is known: a 4xx at most, which says what to do."""
+    for request in CATALOGUE:
+        send_twice(PROTECTIONS[protection], request)

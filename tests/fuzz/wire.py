@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -15,6 +15,7 @@ from wsgiref.util import setup_testing_defaults
 from hypothesis import strategies as st
 
 __all__ = [
+    "CATALOGUE",
     "EXAMPLES",
     "PROTECTIONS",
     "Answer",
@@ -165,6 +166,9 @@ async def _over_asgi(app: AsgiApp, request: Wild) -> Answer:
     return Answer(sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent[1:]))
 
 
+_BEFORE_ANY_VIEW = (307, 308, 400, 404)
+
+
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
 _LINE = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0"), max_size=60).map(
@@ -223,6 +227,11 @@ _NASTY_BODIES = (
     b'{"detail":{"orderId":"a","orderId":"b"}}',
     b'{"detail":{"orderId":"a","n":' + b"1" * 100_000 + b"}}",
     b'{"detail":NaN}',
+    b'{"detail":{"orderId":"a"},"detail":{"orderId":"b"}}',
+    b'{"\\ud800":1,"\\udc00\\ud800":"\\udfff","detail":{"orderId":"a"}}',
+    b'{"detail":{"orderId":"\xed\xa0\x80"}}',
+    b'{"detail":{"orderId":"a"},"n":[' + b"-" + b"7" * 1_000_000 + b"]}",
+    b'{"detail":{"orderId":"a"},"n":0.' + b"3" * 1_000_000 + b"e-" + b"9" * 1_000 + b"}",
     b'\xef\xbb\xbf{"detail":{"orderId":"a"}}',
     b'{"detail":"' + b"\\" * 99_999,
     b"\xff\xfe\x00",
@@ -233,31 +242,73 @@ _NASTY_BODIES = (
     b"&" * 5_000,
     b"a=%ff&%=&=" * 100,
 )
+_BROKEN_FORMS = (
+    b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1',  # no end
+    b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--c--\r\n',  # another's end
+    b'--b\nContent-Disposition: form-data; name="a"\n\n1\n--b--\n',  # bare line feeds
+    b"--b\r\n\r\nnameless\r\n--b--\r\n",
+    b'--b\r\nContent-Disposition: form-data; name="\xff"; filename="\x00../\r"\r\n\r\n1\r\n--b--\r\n',
+    b"--b\r\nContent-Disposition: form-data; name*=utf-8''%ff\r\n\r\n1\r\n--b--\r\n",
+    b"--b\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n\r\n1\r\n--b--\r\n",
+    b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 2_000 + b"--b--\r\n",
+    b"--b--",
+    b"--",
+)
 _DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=10,
 )
 bodies = (
-    st.sampled_from(_NASTY_BODIES)
+    st.sampled_from((*_NASTY_BODIES, *_BROKEN_FORMS))
     | st.binary(max_size=300)
     | st.builds(lambda order: json.dumps({"detail": {"orderId": order}}).encode(), _DOCUMENTS)
 )
 
-_PATHS = st.sampled_from(
-    (
-        b"/run/a",
-        b"/run/%FF%FE",
-        b"/run/%00",
-        b"/run/%C0%80",
-        b"/run/%",
-        b"/run/%zz",
-        b"/run/a;b=c",
-        b"/run/a%2Fb",
-        b"//",
-    )
-) | st.from_regex(rb"/run/([!$-.0->@-~]|%[0-9A-F]{2}){1,10}", fullmatch=True)
-_QUERIES = st.sampled_from((b"", b"&&", b"=", b"a=%", b"%ff=%fe", b"a=1&a=2", b"a=1;b=2", b"\xff")) | _LINE
+_NASTY_PATHS = (
+    b"/run/a",
+    b"/run/%FF%FE",
+    b"/run/%00",
+    b"/run/%C0%80",
+    b"/run/%",
+    b"/run/%zz",
+    b"/run/a;b=c",
+    b"/run/a%2Fb",
+    b"/run/" + b"a/../" * 200 + b"a",
+    b"//",
+)
+_NASTY_QUERIES = (b"", b"&&", b"=", b"a=%", b"%ff=%fe", b"a=1&a=2", b"a=1;b=2", b"\xff", b"a&" * 5_000)
+_PATHS = st.sampled_from(_NASTY_PATHS) | st.from_regex(rb"/run/([!$-.0->@-~]|%[0-9A-F]{2}){1,10}", fullmatch=True)
+_QUERIES = st.sampled_from(_NASTY_QUERIES) | _LINE
+
+
+_FITTING = {
+    b"{": b"application/json",
+    b"[": b"application/json",
+    b"-": b"multipart/form-data; boundary=b",
+    b"\r": b"multipart/form-data; boundary=b",
+    b"&": b"application/x-www-form-urlencoded",
+    b"a": b"application/x-www-form-urlencoded",
+}
+
+
+def _catalogue() -> Iterator[Wild]:
+    """Each nasty part once, with whatever makes it matter; chance alone brings few of them together."""
+    for number, body in enumerate((*_NASTY_BODIES, *_BROKEN_FORMS)):
+        kind = _FITTING.get(body[:1], b"application/json")
+        yield Wild(b"/run/a", b"", (("Idempotency-Key", b"body-%d" % number), ("Content-Type", kind)), body)
+    for key in _NASTY_KEYS:
+        yield Wild(b"/run/a", b"", (("Idempotency-Key", key),), b"{}")
+    for kind in _CONTENT_TYPES:
+        for body in (b"{}", _BROKEN_FORMS[0]):
+            yield Wild(b"/run/a", b"", (("Idempotency-Key", b"k"), ("Content-Type", kind)), body)
+    for path in _NASTY_PATHS:
+        yield Wild(path, b"", (("Idempotency-Key", b"k"),), b"{}")
+    for query in _NASTY_QUERIES:
+        yield Wild(b"/run/a", query, (("Idempotency-Key", b"k"),), b"{}")
+    for name in ("Authorization", "X-Api-Key", "X-Wild"):
+        for value in (b"", b"\xff\x01", b"x" * 60_000, b"caf\xc3\xa9"):
+            yield Wild(b"/run/a", b"", (("Idempotency-Key", b"k"), (name, value)), b"{}")
 
 
 @st.composite
@@ -267,6 +318,10 @@ def wild_requests(draw: st.DrawFn) -> Wild:
     headers += [("Content-Type", draw(st.sampled_from(_CONTENT_TYPES) | _LINE))]
     headers += draw(st.lists(st.tuples(st.sampled_from(("Authorization", "X-Api-Key", "X-Wild")), _LINE), max_size=3))
     return Wild(draw(_PATHS), draw(_QUERIES), tuple(headers), draw(bodies))
+
+
+CATALOGUE = tuple(_catalogue())
+"""Requests that every application gets, whatever chance makes up besides."""
 
 
 def check(send: Send, runs: list[str], request: Wild) -> None:
@@ -281,3 +336,8 @@ def check(send: Send, runs: list[str], request: Wild) -> None:
         assert second.body == first.body
     else:
         assert not runs, first
+        assert first.problem == second.problem
+        if first.problem is None:  # the framework's own answer, before any view
+            assert first.status in _BEFORE_ANY_VIEW, first
+        else:
+            assert json.loads(first.body)["detail"], "it does not say what to do"
