@@ -68,6 +68,13 @@ def test_an_error_of_unknown_outcome_is_final(plan: Plan) -> None:
     assert made(plan).response == OmittedResponse(reason="outcome-unknown")
 
 
+def test_an_answer_can_be_kept_from_the_table() -> None:
+    """Of one that holds a new secret, nothing is known afterwards but that it was done."""
+    plan = plan_answer(Response(201, (), b"secret"), Options(max_response_bytes=0), inline_bytes=None)
+    assert plan.kind is EventKind.COMPLETED_WITHOUT_ANSWER
+    assert made(plan).response == OmittedResponse(reason="response-not-stored")
+
+
 def test_an_exception_fails_by_default() -> None:
     """The next retry runs again."""
     assert plan_exception(DEFAULT).kind is EventKind.FAILED

@@ -31,7 +31,11 @@ def crash(service: Service) -> None:
 
 
 def test_a_crashed_request_runs_again_after_its_lease(short_leased_service: Service) -> None:
-    """By the servers' own clocks: nothing but time has to pass."""
+    """By the servers' own clocks: nothing but time has to pass.
+
+    Sources: benhendayoussef/idempotency-spring-boot-starter#11, aws-powertools/powertools-lambda-python#1038,
+    aws-powertools/powertools-lambda-python#738.
+    """
     crash(short_leased_service)
 
     def taken_over() -> httpx.Response | None:

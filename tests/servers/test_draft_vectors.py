@@ -164,7 +164,11 @@ def test_a_view_that_asks_for_credentials_ran_but_is_not_final(service: Service)
 
 
 def test_of_fifty_first_requests_one_runs(service: Service) -> None:
-    """The others are told to come back, or get its answer if they came after it."""
+    """The others are told to come back, or get its answer if they came after it.
+
+    Sources: mastodon/mastodon#37879, RatLoopz/sahidawa-india#3393, square1-io/laravel-idempotency#1,
+    yoyowallet/django-idempotency-key's middleware.py.
+    """
     sent = [service.send_in_background(plan(delay=0.3)) for _ in range(50)]
     answers = [request.result() for request in sent]
 
@@ -204,7 +208,10 @@ def test_every_worker_replays(service: Service) -> None:
 
 
 def test_while_the_first_request_runs_others_are_told(service: Service) -> None:
-    """Its copies come too early (409), a different request under its key is a mistake (422), and neither harms it."""
+    """Its copies come too early (409), a different request under its key is a mistake (422), and neither harms it.
+
+    Sources: ietf-wg-httpapi/idempotency#11, novuhq/docs#202, idempot-dev/idempot-js#183.
+    """
     running = service.send_in_background(plan(delay=1))
     service.is_running()
 
@@ -295,7 +302,11 @@ def test_a_server_error_is_not_final(single_service: Service, status: int) -> No
 
 
 def test_a_key_belongs_to_its_principal(service: Service) -> None:
-    """Two of them use the same key, and each gets an answer of its own."""
+    """Two of them use the same key, and each gets an answer of its own.
+
+    Sources: kortix-ai/suna#5267, arun0009/idempotent#217, jox-sm/deepslate-rpg#104, josipmusa/idempotency4j#9,
+    apache/polaris#3803.
+    """
     ann, bob = {"X-Tenant": "ann"}, {"X-Tenant": "bob"}
     of_ann, of_bob = service.send(route="tenant", headers=ann), service.send(route="tenant", headers=bob)
     is_fresh(of_ann)
@@ -307,7 +318,10 @@ def test_a_key_belongs_to_its_principal(service: Service) -> None:
 
 
 def test_a_principal_that_is_not_known_is_refused(service: Service) -> None:
-    """It falls into nobody else's share."""
+    """It falls into nobody else's share.
+
+    Source: KanishJebaMathewM/Truxify#2382.
+    """
     is_problem(service.send(route="tenant"), "caller-unknown", 403)
     service.ran(0)
 

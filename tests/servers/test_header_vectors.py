@@ -105,7 +105,10 @@ def test_a_strict_server_takes_nothing_else(demanding_service: Service, value: s
 
 @pytest.mark.parametrize("value", INVALID.values(), ids=INVALID.keys())
 def test_an_invalid_value_is_refused(single_service: Service, value: str) -> None:
-    """It is not taken for a missing one, and is not repeated to whoever reads the answer."""
+    """It is not taken for a missing one, and is not repeated to whoever reads the answer.
+
+    Sources: granit-fx/granit-dotnet#1151, KanishJebaMathewM/Truxify#15676.
+    """
     answer = sent(single_service, value)
     is_refused(answer, single_service)
     if len(value) > len("two words"):

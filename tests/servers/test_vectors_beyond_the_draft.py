@@ -82,7 +82,10 @@ def test_a_record_that_meets_itself_is_written(single_service: Service, fault: F
 
 
 def test_without_the_store_nothing_runs(single_service: Service) -> None:
-    """Whether it refuses or is silent: the client gets a 503 and may come again; when the store is back, it runs."""
+    """Whether it refuses or is silent: the client gets a 503 and may come again; when the store is back, it runs.
+
+    Sources: Dev1822/paySphere#1919, unkeyed/unkey#5282, novuhq/novu#4531.
+    """
     refused, silent = str(uuid4()), str(uuid4())
     failing = single_service.proxy.failing
     with failing(REFUSED, pk=single_service.pk(refused)), failing(HANGING, pk=single_service.pk(silent)):
@@ -130,7 +133,10 @@ def test_a_table_that_can_not_be_used_is_said_at_once(single_service: Service) -
 
 
 def test_an_answer_that_can_not_be_recorded_is_given_and_recorded_later(single_service: Service) -> None:
-    """The handler ran, so its client gets the true answer; until the record is written, others must wait."""
+    """The handler ran, so its client gets the true answer; until the record is written, others must wait.
+
+    Sources: aws-powertools/powertools-lambda-typescript#2944, ikyriak/IdempotentAPI#57.
+    """
     with single_service.proxy.failing(REFUSED, pk=single_service.pk(), operation="UpdateItem") as failing:
         first = single_service.send()
         is_fresh(first)
@@ -177,7 +183,10 @@ def eventually_settled(service: Service) -> httpx.Response:
 
 
 def test_a_view_that_raises_may_run_again(service: Service) -> None:
-    """Its client gets the framework's 500, the retry its own answer."""
+    """Its client gets the framework's 500, the retry its own answer.
+
+    Sources: snok/asgi-idempotency-header#16, Kludex/starlette#1175.
+    """
     is_fresh(service.send(plan(**{"raise": "planned"})), 500)
     second = service.send()
     is_fresh(second)
@@ -244,7 +253,11 @@ def test_a_404_of_the_view_is_its_answer(service: Service) -> None:
 
 
 def test_another_origin_gets_its_own_permission(demanding_service: Service) -> None:
-    """The middleware outside answers each origin, the first and those of the replays."""
+    """The middleware outside answers each origin, the first and those of the replays.
+
+    Sources: NousResearch/hermes-agent#3530, vibeunion/supacloud#435, LabsCrypt/remitlend#913,
+    koala73/worldmonitor#4769.
+    """
     first = demanding_service.send(headers={"Origin": "https://a.example"})
     is_fresh(first)
     assert first.headers.get_list("access-control-allow-origin") == ["https://a.example"]
@@ -304,7 +317,10 @@ def multipart(boundary: str, document: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def test_a_form_is_the_same_whatever_its_boundary(service: Service) -> None:
-    """Clients draw a new one for each try; one byte of one part makes another form."""
+    """Clients draw a new one for each try; one byte of one part makes another form.
+
+    Sources: chatvector-ai/chatvector-ai#520, asimons81/wp-chatgpt-publisher#14, buildinternet/uploads#835.
+    """
     body, headers = multipart("first", b"\x00\x01")
     first = service.send(plan(read="form", echo=True), body=body, headers=headers)
     is_fresh(first)
@@ -320,7 +336,10 @@ def test_a_form_is_the_same_whatever_its_boundary(service: Service) -> None:
 
 @pytest.mark.parametrize("leaves", ["close", "reset"])
 def test_a_client_that_leaves_finds_its_answer(service: Service, leaves: str) -> None:
-    """The work goes on without it, and its retry gets what came out."""
+    """The work goes on without it, and its retry gets what came out.
+
+    Source: caura-ai/caura#1629.
+    """
     lines = [
         f'Idempotency-Key: "{service.key}"',
         "Content-Type: application/json",
@@ -340,7 +359,10 @@ def test_a_client_that_leaves_finds_its_answer(service: Service, leaves: str) ->
 
 @pytest.mark.parametrize("framework", installed("starlette", "fastapi"))
 def test_a_background_task_holds_no_retry_up(probes: Probes, framework: str) -> None:
-    """It runs once, after the answer, and the answer is there for a retry long before its end."""
+    """It runs once, after the answer, and the answer is there for a retry long before its end.
+
+    Sources: VibeTensor/attestix#128, Kludex/starlette#1438, Kludex/starlette#2688.
+    """
     with probes.service(framework, ONE_WORKER) as service:
         first = service.send(plan(background=1.5))
         is_fresh(first)
@@ -363,7 +385,10 @@ def test_a_background_task_that_raises_changes_no_answer(probes: Probes, framewo
 
 
 def test_a_replay_needs_the_same_permission_as_the_first_answer(service: Service) -> None:
-    """Whoever lost it gets the layer's refusal; a refreshed token is the same caller."""
+    """Whoever lost it gets the layer's refusal; a refreshed token is the same caller.
+
+    Sources: margince/margince#5315, MCKRUZ/microsoft-agentic-harness#127.
+    """
     first = service.send(route="login", headers={"Authorization": "Bearer good-ann.1"})
     is_fresh(first)
     is_replay(service.send(route="login", headers={"Authorization": "Bearer good-ann.2"}), first)
@@ -434,7 +459,10 @@ def unreadable(request: pytest.FixtureRequest, service: Service) -> Service:
 
 
 def test_a_record_that_can_not_be_read_is_never_a_reason_to_run(unreadable: Service) -> None:
-    """Who wrote it knew what it means: the client has to look its result up."""
+    """Who wrote it knew what it means: the client has to look its result up.
+
+    Source: apache/polaris#5122.
+    """
     for _ in range(2):
         is_problem(unreadable.send(), "record-unreadable", 409)
     unreadable.ran(1)

@@ -169,6 +169,8 @@ def test_an_exception_without_an_answer_frees_the_key_and_comes_out(make_project
 
 
 def test_what_ends_the_process_leaves_the_outcome_open(make_project: MakeProject) -> None:
+    """Source: elchin92/avito-mcp#60."""
+
     def view(request: HttpRequest) -> HttpResponse:
         raise KeyboardInterrupt
 

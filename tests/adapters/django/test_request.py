@@ -152,6 +152,7 @@ def test_djangos_limit_of_the_body_still_holds(make_project: MakeProject, mode: 
 
 
 def test_a_body_over_the_limit_is_refused_and_the_key_stays_free(make_project: MakeProject, mode: str) -> None:
+    """Sources: paveg/hono-idempotency#79, KanishJebaMathewM/Truxify#10258."""
     counter = Counter()
     project = make_project(path("", counter.view_for(mode)), mode=mode, max_request_bytes=10)
     assert project.post(body=b"x" * 11).problem == "request-too-large"

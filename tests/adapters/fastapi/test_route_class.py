@@ -357,7 +357,10 @@ async def test_fastapis_own_limit_holds(world: World) -> None:
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 @pytest.mark.parametrize("declared", [[], [("content-length", "11")]])
 async def test_our_own_limit_holds_for_what_fastapi_reads_too(mode: str, declared: list[Any]) -> None:
-    """And for what nobody reads; while it only observes, it tells and lets pass."""
+    """And for what nobody reads; while it only observes, it tells and lets pass.
+
+    Sources: paveg/hono-idempotency#79, josipmusa/idempotency4j#43.
+    """
     world = World(max_request_bytes=10, mode=mode)
     desk = Desk(world)
     desk.router.post("/")(plain(desk))

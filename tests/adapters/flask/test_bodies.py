@@ -184,7 +184,10 @@ class TestLimits:
 
     @pytest.mark.parametrize("chunked", [False, True])
     def test_a_body_beyond_ours_is_refused_and_claims_nothing(self, bench: Bench, chunked: bool) -> None:  # noqa: FBT001
-        """NousResearch/hermes-agent: bodies of any size were buffered for their hash, before anybody was asked."""
+        """NousResearch/hermes-agent: bodies of any size were buffered for their hash, before anybody was asked.
+
+        Sources: paveg/hono-idempotency#79, josipmusa/idempotency4j#43.
+        """
         shop = Shop(bench, max_request_bytes=100)
         environ = environ_of(body=b"x" * 101, chunked=chunked)
         source = environ["wsgi.input"]
