@@ -33,7 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "picture": {"body_b64": b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode(), "content_type": "image/png"},
     "no media type": {"body": "x", "content_type": ""},
 }
-STATUSES = [200, 202, 204, 205, 301, 303, 400, 404, 409, 422, 499]
+STATUSES = [200, 202, 204, 205, 303, 404, 409]
 HEADERS = [
     ["Location", "/orders/7"],
     ["ETag", '"v1"'],
@@ -65,15 +65,18 @@ def is_exactly(again: httpx.Response, first: httpx.Response) -> None:
         assert length == first.headers.get("content-length")  # Django gives one, where there should be none
 
 
-@pytest.mark.parametrize("chunks", [0, 3], ids=["whole", "streamed"])
-@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_a_body_comes_again_byte_by_byte(single_service: Service, body: dict[str, Any], chunks: int) -> None:
+@pytest.mark.parametrize(
+    ("body", "chunks"),
+    [*((body, 0) for body in BODIES), ("empty", 3), ("json", 3), ("every byte", 40)],
+    ids=lambda value: value if isinstance(value, str) else f"{value}-pieces" if value else "whole",
+)
+def test_a_body_comes_again_byte_by_byte(single_service: Service, body: str, chunks: int) -> None:
     """Whole or streamed, of whatever bytes: nothing of it is taken for text, or for one message after the other.
 
     Sources: VibeTensor/attestix#128, ArcadeData/arcadedb#5174, wiremock/wiremock#690, snok/asgi-idempotency-header's
     own middleware.
     """
-    planned = plan(chunks=chunks, **body)
+    planned = plan(chunks=chunks, **BODIES[body])
     bare = single_service.send(planned, route="exempt")
     first = single_service.send(planned)
     is_fresh(first)
@@ -100,7 +103,7 @@ def test_a_final_status_comes_again_with_its_headers(single_service: Service, st
     single_service.ran(2)
 
 
-@pytest.mark.parametrize("status", [304, 307, 308, 401, 403, 429, 500, 503])
+@pytest.mark.parametrize("status", [304, 307, 401, 429, 503])
 def test_a_passing_status_is_given_as_it_is_and_not_again(single_service: Service, status: int) -> None:
     """Nothing transient is pinned to the key: the very next retry runs.
 
@@ -146,8 +149,9 @@ def test_what_belongs_to_the_first_exchange_alone_is_not_repeated(single_service
     assert kept <= set(again.headers)
 
 
-@pytest.mark.parametrize("chunks", [0, 7], ids=["whole", "streamed"])
-@pytest.mark.parametrize("size", [_KIB, 4 * _KIB, 350 * _KIB + 1, 2_000_000, _MOST_KEPT_BYTES])
+@pytest.mark.parametrize(
+    ("size", "chunks"), [(_KIB, 0), (4 * _KIB, 7), (350 * _KIB + 1, 0), (2_000_000, 7), (_MOST_KEPT_BYTES, 7)]
+)
 def test_answers_up_to_the_limit_are_kept(single_service: Service, size: int, chunks: int) -> None:
     """Beside the claim where they don't fit into it; DynamoDB's own limit is 400 KB (codeforstartups/dynavec#211)."""
     planned = plan(size=size, chunks=chunks)
