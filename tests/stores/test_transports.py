@@ -207,25 +207,46 @@ class TestFaults:
 
 
 class TestDamage:
-    """Answers that are not what they look like. boto3 takes some of them for an empty success."""
+    """Answers that are not what they look like."""
 
     @pytest.mark.parametrize(
         "reply",
         [
             Reply(content=b"<html>log in to this network first</html>", headers={"content-type": "text/html"}),
-            Reply(content=b"[]"),
             Reply(content=b""),
             Reply(content=b"\xff{}"),
+            Reply(content={"Item": on_the_wire(item_of(CLAIM))}, is_cut=True),
+            Reply(400, {"__type": NAME_SPACE + "ConditionalCheckFailedException"}, is_cut=True),
+        ],
+        ids=["html", "empty", "not utf-8", "cut", "an error, cut"],
+    )
+    def test_an_answer_that_can_not_be_read_is_none(self, open_store: OpenStore, reply: Reply) -> None:
+        """Least of all one that says that nothing stands there, which botocore makes of it."""
+        with scripted_server(reply, Reply(content={"Item": on_the_wire(item_of(CLAIM))})) as server:
+            store = open_store(endpoint=server.url)
+            assert store.load(PK, soon(store)) == Found(CLAIM)
+            assert len(server.seen) == 2
+
+    def test_pieces_of_a_body_that_can_not_be_read_are_not_missing(self, open_store: OpenStore) -> None:
+        """They are asked for again."""
+        pieces = {"Responses": {"keys": [on_the_wire(chunk_item(CLAIM, n, b"%d" % n)) for n in (0, 1)]}}
+        with scripted_server(Reply(content=pieces, is_cut=True), Reply(content=pieces)) as server:
+            store = open_store(endpoint=server.url)
+            assert store.get_chunks(CLAIM, 2, soon(store)) == [b"0", b"1"]
+
+    @pytest.mark.parametrize(
+        "reply",
+        [
+            Reply(content=b"[]"),
             Reply(content={"Item": "none"}),
             Reply(content={"Item": {"pk": {"B": "!"}}}),
             Reply(content={"Item": {"pk": None}}),
             Reply(content={"Item": on_the_wire(item_of(CLAIM))}, is_damaged=True),
-            Reply(content={"Item": on_the_wire(item_of(CLAIM))}, is_cut=True),
         ],
-        ids=["html", "list", "empty", "not utf-8", "no item", "no base64", "null", "checksum", "cut"],
+        ids=["list", "no item", "no base64", "null", "checksum"],
     )
     def test_a_damaged_answer_is_none(self, open_lean_store: OpenStore, reply: Reply) -> None:
-        """Whether the write was applied is unknown, so it is sent again."""
+        """boto3 takes some of them for an empty success."""
         with scripted_server(reply, Reply(content={"Item": on_the_wire(item_of(CLAIM))})) as server:
             store = open_lean_store(endpoint=server.url)
             assert store.load(PK, soon(store)) == Found(CLAIM)

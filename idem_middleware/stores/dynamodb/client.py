@@ -33,6 +33,10 @@ CONNECT_SECONDS = 1.0
 READ_SECONDS = 1.4
 
 
+# What a read gives if it found something.
+_READ = {"get_item": "Item", "batch_get_item": "Responses"}
+
+
 def pinned_config(user: Config | None, max_pool_connections: int) -> Config:
     """Our settings, with the user's own on top."""
     from botocore.config import Config  # noqa: PLC0415  # with the first call, not with the first import
@@ -113,7 +117,13 @@ class Boto3Transport:
             reset_in_children(self)
 
     def __call__(self, operation: str, request: Request) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = getattr(self._client or self.get(), operation)(**request)
+        try:
+            answer: Mapping[str, Any] = getattr(self._client or self.get(), operation)(**request)
+        except UnicodeDecodeError as exc:  # which botocore lets out where it parses an answer
+            raise _unread(operation) from exc
+        member = _READ.get(operation)
+        if member is not None and member not in answer and not _is_empty(answer):
+            raise _unread(operation)
         return answer
 
     def sibling(self, max_pool_connections: int) -> Boto3Transport:
@@ -156,6 +166,23 @@ class Boto3Transport:
             if error is None:
                 raise
             raise error from exc
+
+
+def _is_empty(answer: Mapping[str, Any]) -> bool:
+    """Whether DynamoDB's answer was empty: there is no such item, which it says by two bytes.
+
+    Botocore takes an answer that it can't parse, cut off or no JSON, for an empty one.
+    """
+    metadata = answer.get("ResponseMetadata")
+    headers = metadata.get("HTTPHeaders") if isinstance(metadata, Mapping) else None
+    return not isinstance(headers, Mapping) or headers.get("content-length") in (None, "2")
+
+
+def _unread(operation: str) -> Exception:
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415  # only where boto3 is loaded already
+
+    error: Exception = ResponseParserError(f"the answer to {operation} is no JSON object")
+    return error
 
 
 def refuse_beside_a_client(**given: object) -> None:

@@ -49,6 +49,7 @@ _EXPIRED = "its credentials are over; they must be renewed, or come from a sourc
 # By DynamoDB's error codes: Developer Guide, "Error handling with DynamoDB", and the service model.
 _RETRIED = frozenset(
     {
+        "400",  # the status, where no code came: DynamoDB gives one with each, so the answer was cut off
         "InternalFailure",
         "InternalServerError",
         "LimitExceededException",
