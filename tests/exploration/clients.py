@@ -148,8 +148,15 @@ class _Client:
                 raise Interrupt
             case _:
                 assert fate.reply is not None
-                self._process.show(fate.reply)
+                if request_pk(request) == PK:
+                    self._process.show(fate.reply)
                 return self._table.response(fate.reply, self._process.time if self._dated else None)
+
+
+def request_pk(request: Mapping[str, Any]) -> str:
+    """The item that a request is about."""
+    key = request["Item"] if "Item" in request else request["Key"]
+    return str(key["pk"]["S"])
 
 
 def begin(world: World, table: Table, generation: Generation) -> Process:
@@ -166,6 +173,8 @@ def begin(world: World, table: Table, generation: Generation) -> Process:
         sleep=lambda seconds: None,
         random=lambda: client.draw,
     )
+    if world.large:
+        store.inline_bytes = 0
     process.upkeep = jobs = Upkeep(monotonic=lambda: process.time, threads=False)
     runtime = Runtime(
         store,
@@ -259,13 +268,21 @@ class _Visit:
         if response.header("content-type") == "application/problem+json":
             text = json.loads(response.body)["type"].rpartition(":")[2]
             return "problem", text, text not in _RETRIED
+        text = response.body.decode()
         kind = "replay" if response.header(self.options.replay_header) else "own"
-        return kind, response.body.decode(), kind == "replay" or response.status == _CREATED
+        if kind == "replay" and (response.status, response.header("content-type")) != _replayable(text):
+            text += f" with another head: {response.status} {response.header('content-type')}"
+        return kind, text, kind == "replay" or response.status == _CREATED
 
     def pause_seconds(self, response: Response | None) -> float:
         """How long a client waits that was told to come again."""
         value = None if response is None else response.header("retry-after")
         return 1.0 if value is None else float(value)
+
+
+def _replayable(text: str) -> tuple[int, str | None]:
+    """Status and type of the answer with this text."""
+    return (503, None) if text.endswith(" failed") else (_CREATED, "text/plain")
 
 
 class _HandlerError(Exception):

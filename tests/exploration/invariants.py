@@ -13,10 +13,24 @@ from tests.exploration.clients import LONGEST_POLL, Answered, Began, Ended
 from tests.exploration.model import Standing
 from tests.exploration.worlds import Client, World
 
-__all__ = ["PROMISES", "Crashed", "Event", "History", "Seen", "Violation", "Wrote", "abandoned", "check", "remember"]
+__all__ = [
+    "PROMISES",
+    "Crashed",
+    "Event",
+    "History",
+    "Seen",
+    "Swept",
+    "Violation",
+    "Wrote",
+    "abandoned",
+    "check",
+    "remember",
+]
 
 PENDING, COMPLETED, FAILED = "PENDING", "COMPLETED", "FAILED"
 
+_LONGEST_LEFT_OVER = 3600.0  # seconds for which a record may lie there that means nothing any more
+_TICK = 2.0**-9  # the scheduler's time goes on by a little
 _RESOLUTION = 1.0  # of the time that the store's answers tell
 
 T = TypeVar("T")
@@ -64,7 +78,14 @@ class Crashed:
     owners: tuple[str, ...]
 
 
-Event = Wrote | Seen | Crashed
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """DynamoDB's sweeper took the record that this attempt had written last."""
+
+    owner: str
+
+
+Event = Wrote | Seen | Crashed | Swept
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +135,8 @@ def remember(world: World, history: History, event: Event) -> History:
                 deeds=_with(history.deeds, owner, deed),
                 ended=_with(history.ended, owner, event.time),
             )
+        case Swept(owner):
+            return replace(history, superseded=history.superseded | {owner})
         case Crashed(owners):
             return replace(history, crashes=history.crashes + 1, dead=history.dead | set(owners))
         case _:
@@ -131,16 +154,20 @@ def _remember_write(world: World, history: History, event: Wrote) -> History:
     if old is not None and old.owner == new.owner:
         return history
     history = replace(history, deeds=_with(history.deeds, new.owner, "claimed"))
-    if old is None:
-        return history
+    if old is None:  # at first, or after the sweeper, when the key was bound for long enough
+        return _bound_anew(history)
     if old.status == PENDING and old.owner not in history.dead:
         history = replace(history, lost_leases=history.lost_leases + 1)
     if old.status == PENDING:
         history = replace(history, superseded=history.superseded | {old.owner})
     if old.bound_until > old.created_at and event.time + _ahead(world, event.place, shown=True) >= old.bound_until:
         # The key was bound long enough, and is somebody else's now.
-        history = replace(history, runs=0, failures=0, sent_elsewhere=0, crashes=0, lost_leases=0)
+        history = _bound_anew(history)
     return history
+
+
+def _bound_anew(history: History) -> History:
+    return replace(history, runs=0, failures=0, sent_elsewhere=0, crashes=0, lost_leases=0)
 
 
 # --- the promises ---
@@ -174,6 +201,8 @@ def _free_to_claim(world: World, event: Wrote) -> Iterator[str]:
     latest = event.time + _ahead(world, event.place, shown=True)
     if latest >= old.bound_until:
         return
+    if old.status == COMPLETED and world.settings.get("on_expired") == "refuse":
+        yield f"{new.owner} took over an expired key, which is refused for {old.bound_until - latest:g} s more"
     respected = old.expires_at + (world.margin if old.status == PENDING and _trusted(world) else 0.0)
     if latest < respected:
         yield f"{new.owner} took over what {old.owner} holds as {old.status} for {respected - latest:g} s more"
@@ -205,6 +234,9 @@ def one_answer(world: World, history: History, event: Event) -> Iterator[str]:
             same = _asks(world, shown.owner) == _asks(world, answer.owner) and shown.owner != answer.owner
             if same and shown.answer != answer.text and event.time + _ahead(world, event.place) < shown.expires_at:
                 yield f"{answer.owner} shows its own answer although that of {shown.owner} is recorded"
+    match event:
+        case Seen(what=Answered(owner=owner, kind="own", text=text, final=True)) if f" by {owner}" not in text:
+            yield f"{owner} got {text!r} as if it were its own"
 
 
 def _runs_by_right(world: World, history: History, event: Seen, owner: str) -> Iterator[str]:
@@ -304,7 +336,10 @@ def honest_leases(world: World, history: History, event: Event) -> Iterator[str]
 
 
 def _honest(world: World, history: History, event: Wrote) -> Iterator[str]:
-    new, latest = event.new, event.time + _ahead(world, event.place)
+    old, new, latest = event.old, event.new, event.time + _ahead(world, event.place)
+    yield from _honest_to_the_sweeper(world, new)
+    if old is not None and new.status == PENDING and (old.owner, old.created_at) == (new.owner, new.created_at):
+        yield from _renewed_by_right(world, history, old, new)
     seconds = {
         PENDING: world.settings["lease_seconds"],
         FAILED: world.settings.get("retry_after_failure_seconds", 0.0),
@@ -319,6 +354,25 @@ def _honest(world: World, history: History, event: Wrote) -> Iterator[str]:
         least = ended + _behind(world, event.place) + seconds
         if new.expires_at < least:
             yield f"{new.owner} keeps its answer for {least - new.expires_at:g} s too short"
+
+
+def _honest_to_the_sweeper(world: World, new: Standing) -> Iterator[str]:
+    if new.ttl <= new.bound_until:
+        yield f"the sweeper may take the record of {new.owner} while its key is bound"
+    if new.ttl > new.bound_until + _LONGEST_LEFT_OVER:
+        yield f"the sweeper leaves the record of {new.owner} for {new.ttl - new.bound_until:g} s"
+    if new.status == COMPLETED and new.bound_until < new.expires_at + world.settings.get("tombstone_seconds", 0.0):
+        yield f"{new.owner} frees the key before its tombstone ends"
+
+
+def _renewed_by_right(world: World, history: History, old: Standing, new: Standing) -> Iterator[str]:
+    """By the clock that it was made by."""
+    made_at = new.expires_at - world.settings["lease_seconds"]
+    if made_at >= old.expires_at and not world.stalls:
+        yield f"{new.owner} revives a lease that has been over for {made_at - old.expires_at:g} s"
+    longest = world.settings["max_execution_seconds"]
+    if made_at >= old.created_at + longest and not (world.delays or world.stalls or history.faults):
+        yield f"{new.owner} renews its lease after {made_at - old.created_at:g} s of work"
 
 
 def true_refusals(world: World, history: History, event: Event) -> Iterator[str]:
@@ -341,8 +395,27 @@ def true_refusals(world: World, history: History, event: Event) -> Iterator[str]
             at = until - world.settings.get("retention_seconds", 86400.0)
             if answer.startswith(f"{own.asks} of {own.caller} ") and at + LONGEST_POLL < event.time < until:
                 yield f"{owner} waited, and was told {text} {event.time - at:g} s after the answer was recorded"
+    yield from _prompt(world, history, event, event.what)
     if shown is not None and event.at_once and shown.owner != owner:
         yield from _true_of(world, event, event.what, shown)
+
+
+def _prompt(world: World, history: History, event: Seen, answer: Answered) -> Iterator[str]:
+    """Who waits is told as soon as somebody of its own process has an answer, and not kept for longer than it wants."""
+    own = world.clients[answer.client]
+    if not own.patience or world.delays or world.stalls or world.cuts or history.faults:
+        return
+    if answer.text == "in-progress" and answer.waited > own.patience + LONGEST_POLL:
+        yield f"{answer.owner} was kept waiting for {answer.waited:g} s instead of {own.patience:g}"
+    for text, until in history.recorded:
+        at = until - world.settings.get("retention_seconds", 86400.0)
+        here = world.place(world.clients.index(_client(world, text.split()[-1]))) == event.place
+        if (
+            here
+            and text.startswith(f"{own.asks} of {own.caller} ")
+            and event.time - answer.waited < at < event.time - _TICK
+        ):
+            yield f"{answer.owner} was told {event.time - at:g} s after the answer was recorded in its own process"
 
 
 def _true_of(world: World, event: Seen, answer: Answered, shown: Standing) -> Iterator[str]:
@@ -353,6 +426,8 @@ def _true_of(world: World, event: Seen, answer: Answered, shown: Standing) -> It
     foreign = _asks(world, shown.owner) != _asks(world, owner)
     if latest < shown.bound_until and foreign and problem not in _REUSED and answer.kind != "own":
         yield f"{owner} was told {text!r} about the request of {shown.owner}"
+    if problem not in ("", "store-unavailable") and earliest >= shown.bound_until:
+        yield f"{owner} was told {problem} although the key is free"
     if problem in ("in-progress", "retry-later") and shown.status == COMPLETED:
         yield f"{owner} was told {problem} although {shown.owner} has completed"
     if problem == "in-progress" and earliest >= shown.expires_at + world.margin:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from typing import Any
 
@@ -19,6 +19,7 @@ __all__ = ["EMPTY", "Call", "Reply", "Standing", "Table"]
 EMPTY = 0
 """The number of a table that holds nothing."""
 
+_PIECES = "in {count} pieces"
 _SPACE = re.compile(r"\s+")
 _ABSENT = re.compile(r"attribute_not_exists\((#\w+)\)")
 _EQUAL = re.compile(r"(#\w+) = (:\w+)")
@@ -56,6 +57,7 @@ class Standing:
     created_at: float
     expires_at: float
     bound_until: float
+    ttl: int
     answer: str | None
 
     @classmethod
@@ -67,6 +69,8 @@ class Standing:
         answer = None
         if "body" in response:
             answer = bytes(response["body"]["B"]).decode()
+        elif "chunks" in response:
+            answer = _PIECES.format(count=response["chunks"]["M"]["count"]["N"])
         elif "omitted" in response:
             answer = response["omitted"]["M"]["reason"]["S"]
         return cls(
@@ -77,6 +81,7 @@ class Standing:
             created_at=float(item["created_at"]["N"]),
             expires_at=float(item["expires_at"]["N"]),
             bound_until=float(item["bound_until"]["N"]),
+            ttl=int(item.get("ttl", {}).get("N", 0)),
             answer=answer,
         )
 
@@ -110,18 +115,31 @@ class Table:
         return effect
 
     def standing(self, content: int, pk: str) -> Standing | None:
-        """The record under a key."""
+        """The record under a key, with its answer, wherever that lies."""
         number = self._contents[content].get(pk)
-        return None if number is None else self._standing[number]
+        return None if number is None else self._with_answer(content, pk, self._standing[number])
 
-    def standing_in(self, item: int | None) -> Standing | None:
+    def standing_in(self, content: int, pk: str, item: int | None) -> Standing | None:
         """The record that an item is."""
-        return None if item is None else self._standing[item]
+        return None if item is None else self._with_answer(content, pk, self._standing[item])
 
     def records(self, content: int) -> list[tuple[str, Standing]]:
         """All records, by key."""
-        found = [(pk, self._standing[number]) for pk, number in self._contents[content].items()]
+        found = [(pk, self.standing(content, pk)) for pk in self._contents[content]]
         return [(pk, standing) for pk, standing in found if standing is not None]
+
+    def without(self, content: int, pk: str) -> int:
+        """What the table holds once the sweeper has taken an item."""
+        return self._number({key: item for key, item in self._contents[content].items() if key != pk})
+
+    def _with_answer(self, content: int, pk: str, standing: Standing | None) -> Standing | None:
+        if standing is None or standing.answer is None or not standing.answer.endswith(" pieces"):
+            return standing
+        pieces = []
+        for number in range(int(standing.answer.split()[1])):
+            item = self._contents[content].get(f"{pk}#{standing.owner}#{number}")
+            pieces.append("a missing piece" if item is None else bytes(self._items[item]["data"]["B"]).decode())
+        return replace(standing, answer="".join(pieces))
 
     def response(self, reply: Reply, date: float | None) -> dict[str, Any]:
         """The answer as boto3 gives it; `date` is what the server's clock says.
@@ -197,7 +215,9 @@ class Table:
         return Reply("stands", found if tells else None)
 
     def _with(self, content: int, pk: str, item: Mapping[str, Any]) -> int:
-        held = {**self._contents[content], pk: self._item(item)}
+        return self._number({**self._contents[content], pk: self._item(item)})
+
+    def _number(self, held: dict[str, int]) -> int:
         frozen = frozenset(held.items())
         number = self._content_numbers.get(frozen)
         if number is None:

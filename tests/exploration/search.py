@@ -10,13 +10,14 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from tests.exploration.clients import START, Answered, Began, Ended, Generation, Told, begin
+from tests.exploration.clients import PK, START, Answered, Began, Ended, Generation, Told, begin
 from tests.exploration.invariants import (
     NO_DEAD_END,
     Crashed,
     Event,
     History,
     Seen,
+    Swept,
     Violation,
     Wrote,
     abandoned,
@@ -58,6 +59,7 @@ class Budget(NamedTuple):
     cuts: int
     delays: int
     stalls: int
+    sweeps: int
 
 
 class Slow(NamedTuple):
@@ -143,6 +145,7 @@ class Explorer:
                 world.cuts,
                 world.delays,
                 world.stalls,
+                world.sweeps,
             ),
             history=self._number(History()),
             answers=(0,) * len(world.clients),
@@ -169,6 +172,7 @@ class Explorer:
         for number, (place, call) in enumerate(state.late):
             late = state.late[:number] + state.late[number + 1 :]
             yield Move("lands", place, 0, str(number)), partial(self._land, state._replace(late=late), place, call)
+        yield from self._sweep_moves(state)
         left = state.budget.delays - len(calls - state.delayed)
         if calls and (state.time >= self._end or left < 0):
             return
@@ -187,6 +191,16 @@ class Explorer:
                 budget=state.budget._replace(delays=left),
             ),
         )
+
+    def _sweep_moves(self, state: State) -> Iterator[Choice]:
+        """The sweeper takes what it may: whole seconds, by the true time."""
+        if state.budget.sweeps <= 0:
+            return
+        fewer_left = state._replace(budget=state.budget._replace(sweeps=state.budget.sweeps - 1))
+        for pk, standing in self.table.records(state.content):
+            if standing.ttl <= state.time:
+                swept = fewer_left._replace(content=self.table.without(state.content, pk))
+                yield Move("the sweeper", how=standing.owner), partial(self._told, swept, Swept(standing.owner))
 
     def _living(self, state: State) -> Iterator[tuple[int, Node]]:
         for place, number in enumerate(state.processes):
@@ -463,7 +477,7 @@ class Explorer:
             if isinstance(what, Told):
                 continue
             assert isinstance(what, (Began, Ended, Answered))
-            shown = self.table.standing_in(heard.item)
+            shown = self.table.standing_in(state.content, PK, heard.item)
             state = self._told(state, Seen(state.time, place, what, shown, heard.at_once))
             if isinstance(what, Answered):
                 answers = list(state.answers)
@@ -502,6 +516,8 @@ class Explorer:
         if state.held_up or offsets:
             for _, standing in self.table.records(state.content):
                 ends = {standing.expires_at, standing.bound_until}
+                if state.budget.sweeps > 0:
+                    marks.append(float(standing.ttl))
                 if standing.status == "PENDING":
                     ends.add(standing.expires_at + self.world.margin)
                 marks.extend(end - offset for end in ends for offset in offsets)
@@ -646,7 +662,7 @@ class Explorer:
         root = self.processes.root(Generation(place, ((client, self.world.tries + 1),), rescue=True))
         processes = tuple(root.number if at == place else -1 for at in range(self.world.places))
         answers = tuple(0 if number == client else 1 for number in range(len(self.world.clients)))
-        state = state._replace(processes=processes, answers=answers, budget=Budget(0, 0, 0, 0, 0, 0))
+        state = state._replace(processes=processes, answers=answers, budget=Budget(0, 0, 0, 0, 0, 0, 0))
         limit = state.time + self.world.patience_of_all
         while state.answers[client] != 1:
             choice = next(self.moves(state), None)

@@ -84,6 +84,8 @@ def _line(explorer: Explorer, move: Move, before: State, after: State | None) ->
     at = f"{before.time - START:+8.3f}"
     if move.kind == "time":
         return f"{at}  time goes on" if after is None else f"{at}  time goes on to {after.time - START:+.3f}"
+    if move.kind == "the sweeper":
+        return f"{at}  the sweeper takes the record of {move.how}"
     who = _who(explorer, move, before)
     detail = f" (at look {move.how} at the clock)" if "stalls" in move.kind else ""
     call = _call(explorer, move, before)

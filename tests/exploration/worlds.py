@@ -32,7 +32,8 @@ class World:
     is off; `dated` says whether the store's answers tell the time. `tries` is how often a client sends its request
     when it was told to come again, or when its process died. `delays` is how often a
     thread is left behind while time goes on (a call on its way, its answer, a renewal that is due), `stalls` how often
-    one is stopped between two looks at the clock; `cuts` are interrupts of a thread, by a signal or a cancellation.
+    one is stopped between two looks at the clock; `cuts` are interrupts of a thread, by a signal or a cancellation;
+    `sweeps` is how many items DynamoDB's sweeper takes when it may. `large` says that no answer fits into a record.
     Handlers take any time, and clients come at any time, within `horizon`; after that all are prompt.
     """
 
@@ -51,6 +52,8 @@ class World:
     cuts: int = 0
     delays: int = 1
     stalls: int = 0
+    sweeps: int = 0
+    large: bool = False
     horizon: float = 2 * LEASE + MARGIN
 
     def place(self, client: int) -> int:
@@ -79,6 +82,8 @@ class World:
     def patience_of_all(self) -> float:
         """After how long at the latest whoever asks again has an answer: leases end, and so do pauses and skews."""
         skew = max(map(abs, self.offsets), default=0.0)
+        if self.dated and not self.crashes:
+            skew = 1.0  # the store has told the time to whoever is left, as exactly as it can
         pause: float = self.settings.get("retry_after_failure_seconds", 0.0)
         return float(self.settings["lease_seconds"]) + self.margin + 2 * skew + pause + _LONGEST_RETRY_AFTER
 
@@ -99,6 +104,7 @@ _KINDS = ("fails", "raises", "moved")
 _ASYNC = tuple(replace(client, asynchronous=True) for client in _THREE)
 _REFUSING = {"on_abandoned": "refuse", "on_error": "refuse"}
 _SOON = LEASE + MARGIN + 0.5  # so that a lease can end, and the next begin, by any clock
+_LEASE_AND_MORE = LEASE + MARGIN + 3.0
 _UNHEARD = ("lost", "again")
 _EXPIRING = {"retention_seconds": 3.0, "tombstone_seconds": 3.0, "on_expired": "refuse"}
 _SHORT = {"retention_seconds": 6.0}
@@ -155,6 +161,40 @@ SMALL: tuple[World, ...] = tuple(
             delays=0,
         ),
         World(name="two, stopped between two looks at the clock", clients=_TWO, delays=0, stalls=1),
+        World(
+            name="two, a work longer than it may be",
+            clients=_TWO,
+            options={"max_execution_seconds": LEASE},
+            delays=0,
+            horizon=2 * LEASE + MARGIN + 0.5,
+        ),
+        World(
+            name="two, and the sweeper",
+            clients=_TWO,
+            options={"max_execution_seconds": LEASE, "retention_seconds": 3.0},
+            sweeps=1,
+            delays=0,
+            horizon=10 * LEASE,
+        ),
+        World(
+            name="two, a pause after a failure",
+            clients=_TWO,
+            options={"retry_after_failure_seconds": 5.0},
+            failures=1,
+            failure_kinds=_KINDS,
+            tries=2,
+            delays=0,
+            horizon=7.0,
+        ),
+        World(name="two, large answers", clients=_TWO, large=True, crashes=1, faults=1, fault_kinds=_UNHEARD, delays=0),
+        World(name="two, large answers, left behind", clients=_TWO, large=True, delays=1),
+        World(
+            name="two of one process, one waits",
+            clients=(replace(_A, place=0), replace(_B, place=0, patience=_LEASE_AND_MORE)),
+            failures=1,
+            failure_kinds=("fails",),
+            delays=0,
+        ),
         World(name="two, threads are interrupted", clients=_TWO, cuts=1, delays=0),
         World(
             name="two who ask for different things",
