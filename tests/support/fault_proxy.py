@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from tests.support.ports import LOOPBACK
@@ -65,12 +65,17 @@ class StoreCall:
 class Fault:
     """What becomes of a call: whether DynamoDB gets it, and what its caller gets.
 
-    That is an error answer, or silence until the fault is over (`held`), or else the end of the connection.
+    That is an error answer, DynamoDB's own answer spoilt, silence until the fault is over (`held`), or else the end of
+    the connection. `late_seconds` is how long it takes until DynamoDB gets it, `gone` says that the proxy takes no
+    connections any more until the fault is over.
     """
 
     applied: bool
     answer: tuple[int, str] | None = None
+    spoilt: Literal["malformed", "half"] | None = None
     held: bool = False
+    late_seconds: float = 0.0
+    gone: bool = False
 
 
 LOST_REPLY = Fault(applied=True)
@@ -81,6 +86,21 @@ REFUSED = Fault(applied=False)
 
 HANGING = Fault(applied=False, held=True)
 """Nothing happens until the caller loses patience, and DynamoDB hears nothing of the call."""
+
+
+MALFORMED = Fault(applied=True, spoilt="malformed")
+"""DynamoDB does it, and its answer is no JSON."""
+
+HALF = Fault(applied=True, spoilt="half")
+"""DynamoDB does it, and half of its answer comes."""
+
+UNREACHABLE = Fault(applied=False, gone=True)
+"""Nobody listens there any more, from this call on, until the fault is over."""
+
+
+def delayed(seconds: float) -> Fault:
+    """DynamoDB gets it so much later, when its caller may have given up."""
+    return Fault(applied=True, late_seconds=seconds)
 
 
 def answering(status: int, code: str, *, applied: bool = False) -> Fault:
@@ -108,7 +128,8 @@ class FaultProxy:
         self._calls: list[StoreCall] = []
         self._failing: list[Failing] = []
         self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread = self._new_thread()
+        self._away = False
 
     @property
     def url(self) -> str:
@@ -124,6 +145,32 @@ class FaultProxy:
         with self._lock:
             for failing in self._failing:
                 failing.over.set()
+        self._close()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it takes no calls, on old connections neither."""
+        return self._away
+
+    def go_away(self) -> None:
+        """Take no connections, until it is told to come back."""
+        with self._lock:
+            away, self._away = self._away, True
+        if not away:
+            self._close()
+
+    def come_back(self) -> None:
+        """Take connections again, where it took them before."""
+        if self._away:
+            self._server = _Server(self, self._server.server_address[1])
+            self._thread = self._new_thread()
+            self.start()
+            self._away = False
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    def _close(self) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -143,18 +190,22 @@ class FaultProxy:
         fault: Fault,
         *,
         pk: str,
+        chunks: bool = False,
         operation: str | None = None,
         times: int | None = None,
         matching: Callable[[StoreCall], bool] = lambda call: True,
     ) -> Iterator[Failing]:
         """Fail the calls about one record for the length of the block, or the next `times` of them.
 
+        `chunks` says that those are meant, too, that write or read the pieces of its body.
+
         Other records are left alone: what still goes on in the background for an earlier test takes no fault away
         from this one.
         """
 
         def matches(call: StoreCall) -> bool:
-            return call.pk == pk and operation in (None, call.operation) and matching(call)
+            mine = call.pk == pk or (chunks and call.pk.startswith(f"{pk}#"))
+            return mine and operation in (None, call.operation) and matching(call)
 
         failing = Failing(fault, matches, times)
         with self._lock:
@@ -165,6 +216,8 @@ class FaultProxy:
             with self._lock:
                 self._failing.remove(failing)
             failing.over.set()
+            if fault.gone:
+                self.come_back()
 
     def fault_for(self, call: StoreCall) -> Failing | None:
         """Take the fault that this call meets, if there is one."""
@@ -211,8 +264,8 @@ class _Server(ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, proxy: FaultProxy) -> None:
-        super().__init__((LOOPBACK, 0), _Handler)
+    def __init__(self, proxy: FaultProxy, port: int = 0) -> None:
+        super().__init__((LOOPBACK, port), _Handler)
         self.proxy = proxy
 
 
@@ -235,19 +288,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _carry_out(self, call: StoreCall, body: bytes) -> None:
         proxy = self.server.proxy
+        if proxy.is_away:
+            self._reset()
+            return
         failing = proxy.fault_for(call)
         if failing is not None and not failing.fault.applied:
             proxy.note(call)
             self._fail(failing)
             return
+        if failing is not None:
+            failing.over.wait(failing.fault.late_seconds)
         passed_on = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_PASSED_ON}
         response, answer = proxy.forward(passed_on, body)
         proxy.note(StoreCall(call.operation, call.request, response.status, _error_of(response.status, answer)))
-        if failing is not None:
+        if failing is not None and failing.fault.spoilt is None and not failing.fault.late_seconds:
             self._fail(failing)
             return
         headers = [(name, value) for name, value in response.getheaders() if name.lower() not in _NOT_PASSED_ON]
-        self._answer(response.status, headers, answer)
+        spoilt = None if failing is None else failing.fault.spoilt
+        if spoilt == "malformed":
+            answer = b"<" * len(answer)
+        self._answer(response.status, headers, answer, sent=len(answer) // 2 if spoilt == "half" else None)
 
     def _fail(self, failing: Failing) -> None:
         if failing.fault.answer is not None:
@@ -258,16 +319,23 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if failing.fault.held:
             failing.over.wait()
+        if failing.fault.gone:
+            self.server.proxy.go_away()
+        self._reset()
+
+    def _reset(self) -> None:
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes, *, sent: int | None = None) -> None:
         self.send_response_only(status)
         for name, value in headers:
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[:sent])
+        if sent is not None:
+            self.close_connection = True
 
 
 def _error_of(status: int, answer: bytes) -> str | None:

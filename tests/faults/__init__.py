@@ -1,0 +1,1 @@
+"""Every fault at every call of every kind of request, and what comes of it."""
