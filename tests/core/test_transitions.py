@@ -174,10 +174,14 @@ def failed_of(old: Record, now: float) -> Record:
     return transitions.failed(old, now, Options())
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
 @pytest.mark.parametrize("end", [transitions.released, transitions.undone, failed_of])
-def test_what_a_fast_clock_claimed_is_free_by_the_right_one(end: Callable[[Record, float], Record]) -> None:
+def test_what_a_fast_clock_claimed_is_free_by_the_right_one(
+    end: Callable[[Record, float], Record], attempt: int
+) -> None:
     """A claim from the future, of a clock that was corrected since, keeps nobody waiting until that comes true."""
-    ended = end(record_of(created_at=NOW + 120.0, expires_at=NOW + 180.0, bound_until=NOW + 86520.0), NOW)
+    claim = record_of(created_at=NOW + 120.0, expires_at=NOW + 180.0, bound_until=NOW + 86520.0, attempt=attempt)
+    ended = end(claim, NOW)
     assert ended.expires_at <= NOW
     assert ended.created_at <= ended.expires_at
     step = decide(attempt_of(), ended, NOW + 0.1)
