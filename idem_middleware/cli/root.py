@@ -16,6 +16,10 @@ _PACKAGE = "idem_middleware.cli.commands"
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (its module and attribute, one line for --help; the module is imported when the command is used)
     "table": (f"{_PACKAGE}.table:table", "Create, adapt or describe the table; print infrastructure code."),
+    "show": (f"{_PACKAGE}.records:show", "What happened to a key."),
+    "list": (f"{_PACKAGE}.records:list_", "Records that need a look: abandoned, failed, of unknown outcome."),
+    "release": (f"{_PACKAGE}.records:release_", "Let the next retry of an abandoned claim run."),
+    "sweep": (f"{_PACKAGE}.sweep:sweep", "Delete what is over, where the table has no TTL."),
     "budget": (f"{_PACKAGE}.budget:budget", "What the table will cost for a given load."),
 }
 
