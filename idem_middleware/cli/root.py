@@ -16,6 +16,7 @@ _PACKAGE = "idem_middleware.cli.commands"
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (its module and attribute, one line for --help; the module is imported when the command is used)
     "table": (f"{_PACKAGE}.table:table", "Create, adapt or describe the table; print infrastructure code."),
+    "doctor": (f"{_PACKAGE}.doctor:doctor", "Check a table and a configuration; say how to mend what is wrong."),
     "show": (f"{_PACKAGE}.records:show", "What happened to a key."),
     "list": (f"{_PACKAGE}.records:list_", "Records that need a look: abandoned, failed, of unknown outcome."),
     "release": (f"{_PACKAGE}.records:release_", "Let the next retry of an abandoned claim run."),

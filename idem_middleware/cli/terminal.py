@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -24,19 +23,15 @@ __all__ = [
     "Failure",
     "NoAnswer",
     "WrongUsage",
-    "ago",
     "console",
     "dynamodb_store",
     "examples",
-    "instant",
     "json_option",
     "progress",
     "refuse",
     "say",
-    "seconds_text",
     "show_json",
     "show_table",
-    "size_text",
     "store_option",
     "suggestion",
     "telling",
@@ -44,8 +39,6 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_UNIT_BYTES = 1024
 _GUESSES = 0.5
 
 
@@ -131,42 +124,6 @@ def progress() -> Progress:
         disable=not errors.is_terminal,
         transient=True,
     )
-
-
-def instant(at: float) -> str:
-    """A time of day in UTC, to the second."""
-    try:
-        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (OverflowError, ValueError):  # "for ever"
-        return "never"
-
-
-def seconds_text(seconds: float) -> str:
-    """A duration in its two largest units."""
-    whole = round(abs(seconds))
-    for size, name, smaller, small_name in (
-        (_DAY, "d", _HOUR, "h"),
-        (_HOUR, "h", _MINUTE, "min"),
-        (_MINUTE, "min", 1, "s"),
-    ):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {name} {rest} {small_name}" if rest else f"{whole // size} {name}"
-    return f"{whole} s"
-
-
-def ago(at: float, now: float) -> str:
-    """An instant seen from now."""
-    return f"{seconds_text(now - at)} ago" if at <= now else f"in {seconds_text(at - now)}"
-
-
-def size_text(size_bytes: float) -> str:
-    """A size in a unit that people read."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if size_bytes < _UNIT_BYTES or unit == "GB":
-            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= _UNIT_BYTES
-    raise AssertionError("unreachable")
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

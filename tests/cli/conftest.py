@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import boto3
 import pytest
 from click.testing import CliRunner, Result
 from moto import mock_aws
@@ -38,6 +39,18 @@ def run_json(run: Run) -> RunJson:
         return json.loads(run(*arguments, "--json", status=status).stdout)
 
     return invoke
+
+
+@pytest.fixture(scope="session")
+def boto3_session() -> boto3.Session:
+    """One for all tests here: reading DynamoDB's model anew for each client takes most of a short test."""
+    return boto3.Session()
+
+
+@pytest.fixture(autouse=True)
+def one_session(boto3_session: boto3.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every store takes it. These tests are single-threaded, so they may share it."""
+    monkeypatch.setattr(boto3, "Session", lambda: boto3_session)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from dataclasses import asdict
 import click
 
 from idem_middleware.cli.costs import DEFAULT_PRICES, Budget, Load, Prices, reckon
-from idem_middleware.cli.terminal import examples, json_option, say, seconds_text, show_json, show_table, size_text
+from idem_middleware.cli.terminal import examples, json_option, say, show_json, show_table
+from idem_middleware.cli.terms import duration, size
 from idem_middleware.stores.dynamodb.layouts import LAYOUTS
 
 __all__ = ["budget"]
@@ -173,10 +174,10 @@ def _show(budget: Budget) -> None:
         right=("a second", "units each", "write units/s", "read units/s"),
     )
     say(
-        f"Items: a claim {size_text(budget.claim_item_bytes)}, completed {size_text(budget.completed_item_bytes)}"
-        + (f", its answer's chunks {size_text(budget.chunk_bytes)}" if budget.chunk_bytes else "")
-        + f". Stored: {budget.stored_gb:,.2f} GB, kept {seconds_text(load.retention_seconds)} and deleted up to "
-        f"{seconds_text(load.deletion_lag_seconds)} late."
+        f"Items: a claim {size(budget.claim_item_bytes)}, completed {size(budget.completed_item_bytes)}"
+        + (f", its answer's chunks {size(budget.chunk_bytes)}" if budget.chunk_bytes else "")
+        + f". Stored: {budget.stored_gb:,.2f} GB, kept {duration(load.retention_seconds)} and deleted up to "
+        f"{duration(load.deletion_lag_seconds)} late."
     )
     currency = budget.prices.currency
     show_table(

@@ -16,19 +16,16 @@ import click
 from idem_middleware.blocking.lease import fetch
 from idem_middleware.cli.inspection import MEANINGS, NotReleased, Phase, Seen, load, name_of, release, scan
 from idem_middleware.cli.terminal import (
-    ago,
     examples,
-    instant,
     json_option,
     progress,
     refuse,
     say,
-    seconds_text,
     show_json,
     show_table,
-    size_text,
     store_option,
 )
+from idem_middleware.cli.terms import ago, duration, instant, size
 from idem_middleware.keys import KeyInvalid, short_digest, validate_key
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
@@ -139,14 +136,14 @@ def _rows(seen: Seen, now: float) -> Iterator[tuple[str, str]]:
     yield "key is free", _time(record.bound_until, now)
     yield "TTL deletes after", _time(float(record.ttl), now)
     yield "written", f"{record.version} times"
-    yield "item", f"{size_text(seen.size_bytes)}: {max(1, -(-seen.size_bytes // 1024))} write units for each retry"
+    yield "item", f"{size(seen.size_bytes)}: {max(1, -(-seen.size_bytes // 1024))} write units for each retry"
     if record.checkpoint is not None:
         yield "checkpoint", f"{len(record.checkpoint)} bytes: the work of lease.transact is done"
     response = record.response
     if isinstance(response, KeptResponse):
         where = f"in {response.chunks.count} chunks" if response.chunks is not None else "inside the item"
         yield "answer", f"{response.status}, {len(response.headers)} header lines"
-        yield "its body", f"{size_text(seen.answer_bytes or 0)} ({response.encoding}), {where}"
+        yield "its body", f"{size(seen.answer_bytes or 0)} ({response.encoding}), {where}"
     elif isinstance(response, OmittedResponse):
         yield "answer", f"not kept: {response.reason}" + (f", see {response.location}" if response.location else "")
     elif response is not None:
@@ -295,9 +292,9 @@ def list_(
                     seen.phase.value,
                     str(seen.record.attempt),
                     instant(seen.record.created_at),
-                    seconds_text(now - seen.record.created_at),
+                    duration(now - seen.record.created_at),
                     ago(seen.record.expires_at, now) if isfinite(seen.record.expires_at) else "never",
-                    size_text(seen.size_bytes),
+                    size(seen.size_bytes),
                 )
                 for seen in found
             ],

@@ -17,9 +17,9 @@ from idem_middleware.cli.terminal import (
     say,
     show_json,
     show_table,
-    size_text,
     store_option,
 )
+from idem_middleware.cli.terms import size
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
 from idem_middleware.stores.dynamodb import DynamoDBStore
 from idem_middleware.stores.dynamodb.layouts import LAYOUTS
@@ -191,7 +191,7 @@ def _rows(state: TableState) -> list[tuple[str, str]]:
         ("encryption", state.encryption),
         ("replicas", f"{replicas}, {table.consistency}" if replicas else "none"),
         ("tags", _untold(state, "tags", _pairs(state.tags or {}) or "none")),
-        ("items", f"about {table.items:,}, {size_text(table.size_bytes)} (counted every six hours)"),
+        ("items", f"about {table.items:,}, {size(table.size_bytes)} (counted every six hours)"),
         ("ARN", table.arn or ""),
     ]
 

@@ -67,7 +67,8 @@ if __name__ == "__main__":
 
 def cdk_module(specification: TableSpecification) -> str:
     """The module as text."""
-    environment = "" if specification.region is None else f', env=cdk.Environment(region="{specification.region}")'
+    region = specification.own_region  # a stack without one can't name keys
+    environment = "" if region is None else f', env=cdk.Environment(region="{region}")'
     index = ', f"{self.table.table_arn}/index/*"' if specification.index else ""
     head = _HEAD if specification.kms_key_arn else _HEAD.replace("from aws_cdk import aws_kms as kms\n", "")
     body = [*_table(specification), *_tags(specification), *_alarms(specification), *_policies(specification)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -67,6 +68,7 @@ OPERATIONS = tuple(action.removeprefix("dynamodb:") for action in SERVICE_ACTION
 WRITES = ("PutItem", "UpdateItem")
 LATENCY_OPERATIONS = WRITES
 _MINUTE = 60
+_KMS_KEY = re.compile(r"arn:[a-z0-9-]+:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,13 @@ class TableSpecification:
         return not (self.replicas and self.consistency == "strong")
 
     @property
+    def own_region(self) -> str | None:
+        """Where the table is: as given, or where its key is."""
+        if self.region is None and self.kms_key_arn is not None:
+            return self.kms_key_arn.split(":")[3]
+        return self.region
+
+    @property
     def index(self) -> bool:
         """Whether what a caller has used can be listed: not to be had on strongly consistent global tables."""
         return self.layout == "caller" and self.ttl
@@ -110,6 +119,8 @@ class TableSpecification:
         found = []
         if (self.encryption == "customer") != (self.kms_key_arn is not None):
             found.append("--kms-key goes with --encryption customer, and the other way round")
+        if self.kms_key_arn is not None and not _KMS_KEY.fullmatch(self.kms_key_arn):
+            found.append("--kms-key must be the ARN of a key: arn:aws:kms:REGION:ACCOUNT:key/ID")
         if self.replicas and self.region is None:
             found.append("replicas need --region, the table's own: a global table names every region")
         if self.replicas and self.billing != "on-demand":

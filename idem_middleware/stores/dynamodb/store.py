@@ -20,6 +20,7 @@ from idem_middleware.stores.dynamodb.calls import Calls, SkewWatch, Steps, carry
 from idem_middleware.stores.dynamodb.client import (
     Boto3Transport,
     ClientSettings,
+    pinned_config,
     refuse_beside_a_client,
     slowest_seconds,
 )
@@ -121,7 +122,8 @@ class DynamoDBStore:
         if client is not None:
             refuse_beside_a_client(session=session, client_config=client_config, region=region, endpoint=endpoint)
             _warn_if_slow(client, table, deadline_seconds)
-        settings = ClientSettings(
+        self._client = client
+        self._settings = settings = ClientSettings(
             table,
             session=session,
             config=client_config,
@@ -138,6 +140,15 @@ class DynamoDBStore:
     def by_caller(self) -> bool:
         """Whether each caller's records lie together, so that their names must say where."""
         return self.layout == "caller"
+
+    @property
+    def slowest_call_seconds(self) -> float:
+        """How long one call may take until it is given up, all tries of the client's own counted."""
+        if self._client is not None:
+            return slowest_seconds(self._client)
+        config: Any = pinned_config(self._settings.config, self._pool_connections)
+        tries = (config.retries or {}).get("total_max_attempts") or 1
+        return float(tries * (config.connect_timeout + config.read_timeout))
 
     def subscribe(self, observer: Observer) -> None:
         """Tell `observer` of retries and of a skewed clock; this store's twins tell it too."""

@@ -28,6 +28,7 @@ __all__ = [
     "ProvisionedThroughput",
     "check_table",
     "create_table",
+    "permission_probes",
     "replication_problems",
     "table_name_problem",
 ]
@@ -202,7 +203,7 @@ class _TableAdmin(Admin):
                 yield from _ttl_problems(*self.ttl())
             except StoreMisconfigured as exc:
                 yield str(exc)
-        for operation, request in _probes(self.table, self._layout):
+        for operation, request in permission_probes(self.table, self._layout):
             try:
                 self.call(operation, request)
             except StoreMisconfigured as exc:
@@ -212,7 +213,7 @@ class _TableAdmin(Admin):
 _DENIALS = frozenset({"AccessDeniedException", "AccessDenied"})
 
 
-def _probes(table: str, layout: Layout) -> Iterator[tuple[str, Request]]:
+def permission_probes(table: str, layout: Layout) -> Iterator[tuple[str, Request]]:
     """One call for each of ACTIONS, the writes with a condition that can't hold."""
     key = item_key(probe_name(layout, _PROBE))
     never = {
