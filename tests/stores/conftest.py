@@ -11,7 +11,7 @@ from moto import mock_aws
 
 from idem_middleware.stores import DynamoDBStore, Store
 from idem_middleware.stores.dynamodb.transport import TRANSPORTS, TransportName
-from tests.stores.contract import on_a_loop
+from idem_middleware.testing.contract import on_a_loop
 from tests.stores.doubles import ManualTime
 from tests.stores.records import new_pk
 from tests.support.patience import patient

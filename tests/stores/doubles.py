@@ -11,9 +11,10 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from idem_middleware.clock import CorrectedClock
 from idem_middleware.events import Event
-from idem_middleware.stores.base import Found, Gone, Store, Written
+from idem_middleware.stores.base import Found, Gone, Written
 from idem_middleware.stores.dynamodb import DynamoDBStore, aio
 from idem_middleware.stores.dynamodb.calls import Steps
+from idem_middleware.testing import samples
 from tests.stores.records import NOW
 
 
@@ -209,6 +210,4 @@ def shown(outcomes: Iterable[Written | Found | Gone]) -> list[str]:
     return [type(outcome).__name__ for outcome in outcomes]
 
 
-def soon(store: Store, seconds: float = 30.0) -> float:
-    """A deadline that no test reaches."""
-    return store.clock.monotonic() + seconds
+soon = samples.soon

@@ -12,8 +12,7 @@ from idem_middleware.records import Record
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
 from idem_middleware.stores.dynamodb.transport import TransportName
-from tests.stores.doubles import soon
-from tests.stores.records import after, pending
+from tests.stores.records import after, pending, soon
 from tests.support.patience import patient
 
 _PATIENCE_SECONDS = 300

@@ -22,8 +22,8 @@ from idem_middleware.stores.dynamodb.client import Boto3Transport, ClientSetting
 from idem_middleware.stores.dynamodb.lean.blocking import LeanTransport
 from idem_middleware.stores.dynamodb.transport import TransportName
 from tests.stores.conftest import OpenStore
-from tests.stores.doubles import ScriptedClient, answer, soon
-from tests.stores.records import pending
+from tests.stores.doubles import ScriptedClient, answer
+from tests.stores.records import pending, soon
 from tests.stores.servers import black_hole, stub_server
 from tests.support.processes import ROOT
 

@@ -15,9 +15,8 @@ from idem_middleware.stores.base import Found, Written
 from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore
 from idem_middleware.stores.dynamodb.transport import TransportName
 from idem_middleware.stores.threaded import ThreadedStore
-from tests.stores.contract import AsyncStoreAsStore, ChunkedStoreContract, StoreContract, on_a_loop
-from tests.stores.doubles import soon
-from tests.stores.records import new_pk, pending
+from idem_middleware.testing.contract import AsyncStoreAsStore, ChunkedStoreContract, StoreContract, on_a_loop
+from tests.stores.records import new_pk, pending, soon
 
 
 class TestMemoryStore(StoreContract):

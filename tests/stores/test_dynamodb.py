@@ -33,9 +33,8 @@ from tests.stores.doubles import (
     error,
     read_timeout,
     scripted_store,
-    soon,
 )
-from tests.stores.records import NOW, SMALL_ANSWER, after, new_pk, pending
+from tests.stores.records import NOW, SMALL_ANSWER, after, new_pk, pending, soon
 
 PK = "0123456789abcdef" * 4
 CLAIM = pending(PK)

@@ -29,8 +29,7 @@ from idem_middleware.stores.dynamodb.lean.source import Line, Source
 from idem_middleware.stores.threaded import ThreadedStore
 from tests.stores.certificates import make_authority
 from tests.stores.conftest import OpenStore
-from tests.stores.doubles import soon
-from tests.stores.records import new_pk, pending
+from tests.stores.records import new_pk, pending, soon
 from tests.stores.servers import HANG_UP, Reply, scripted_server
 from tests.support.processes import ROOT
 

@@ -12,9 +12,8 @@ import pytest
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import Found
 from idem_middleware.stores.dynamodb.transport import TransportName
-from tests.stores.doubles import soon
 from tests.stores.racing import Wins, contend_in_process, contend_in_tasks, contend_in_threads
-from tests.stores.records import new_pk
+from tests.stores.records import new_pk, soon
 from tests.support.patience import patient
 
 # The same race through the whole engine has 200 rounds in each run (tests/servers/test_races.py).

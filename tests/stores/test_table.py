@@ -18,8 +18,8 @@ from idem_middleware.stores.dynamodb.table import (
     create_table,
     table_name_problem,
 )
-from tests.stores.doubles import ManualTime, ScriptedClient, WatchedClient, answer, error, soon
-from tests.stores.records import new_pk, pending
+from tests.stores.doubles import ManualTime, ScriptedClient, WatchedClient, answer, error
+from tests.stores.records import new_pk, pending, soon
 
 OTHER_KEY: dict[str, Any] = {
     "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],

@@ -22,8 +22,8 @@ from idem_middleware.stores.dynamodb.layouts import LAYOUTS, Layout
 from idem_middleware.stores.dynamodb.sweeping import Swept
 from idem_middleware.stores.dynamodb.table import replication_problems
 from tests.servers.metering import Meter, operations, reported
-from tests.stores.doubles import ManualTime, WatchedClient, soon
-from tests.stores.records import NOW, SMALL_ANSWER, new_pk, pending
+from tests.stores.doubles import ManualTime, WatchedClient
+from tests.stores.records import NOW, SMALL_ANSWER, new_pk, pending, soon
 
 LONG_AGO = 1_600_000_000.0
 DAY = 86400

@@ -15,8 +15,7 @@ from idem_middleware.records import Record, Status
 from idem_middleware.stores.base import Found, Gone, Written
 from idem_middleware.stores.dynamodb.items import chunk_item, chunk_pk, item_of
 from tests.stores.conftest import OpenStore
-from tests.stores.doubles import soon
-from tests.stores.records import LARGE_ANSWER, NOW, SMALL_ANSWER, after, pending
+from tests.stores.records import LARGE_ANSWER, NOW, SMALL_ANSWER, after, pending, soon
 from tests.stores.servers import HANG_UP, Reply, scripted_server
 
 PK = "0123456789abcdef" * 4

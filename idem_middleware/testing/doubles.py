@@ -1,4 +1,4 @@
-"""For tests: a clock that is moved by hand, and a store that fails where you say.
+"""A clock that is moved by hand, and a store that fails where you say.
 
 clock = ManualClock()
 store = FaultyStore(MemoryStore(clock=clock))

@@ -1,4 +1,19 @@
-"""What every store does, written once. A test module derives a class for each store and gives it a `store` fixture."""
+"""What every store does, for whoever writes one. Needs pytest.
+
+A test module derives a class and gives it a fixture `store`; `ChunkedStoreContract` is for stores whose
+`inline_bytes` is not None:
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store(self) -> Store:
+            return MyStore()
+
+    class TestMyStoreOnALoop(StoreContract):
+        @pytest.fixture
+        def store(self) -> Iterator[Store]:
+            with on_a_loop(MyStore()) as store:
+                yield store
+"""
 
 from __future__ import annotations
 
@@ -15,9 +30,10 @@ from idem_middleware.decisions import Attempt, Execute, decide
 from idem_middleware.options import Options
 from idem_middleware.records import KeptResponse, Record, Status
 from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Store, Written
+from idem_middleware.testing.samples import NOW, SHAPES, SMALL_ANSWER, after, lives, new_pk, pending, soon
 from idem_middleware.transactions import Transaction
-from tests.stores.doubles import soon
-from tests.stores.records import NOW, SHAPES, SMALL_ANSWER, after, lives, new_pk, pending
+
+__all__ = ["AsyncStoreAsStore", "ChunkedStoreContract", "StoreContract", "on_a_loop"]
 
 T = TypeVar("T")
 
