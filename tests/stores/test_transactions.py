@@ -18,8 +18,8 @@ from idem_middleware.records import Record
 from idem_middleware.stores import DynamoDBStore, Store
 from idem_middleware.stores.base import Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.transport import TRANSPORTS
+from idem_middleware.testing.contract import on_a_loop
 from idem_middleware.transactions import CancellationCode, Check, Put, Transaction, Update, actions_of
-from tests.stores.contract import on_a_loop
 from tests.stores.doubles import ManualTime, answer, error, read_timeout, scripted_store, soon
 from tests.stores.records import after, new_pk, pending
 
