@@ -112,7 +112,7 @@ class TestShow:
         assert told["answer"]["encoding"] == "deflate"
         text = run(*given).output
         assert "retries get the stored answer" in text
-        assert "1 write units for each retry" in text
+        assert "1 write unit for each retry" in text
         assert "customer's own words" not in text + json.dumps(told)
         assert "order-8" not in text
 

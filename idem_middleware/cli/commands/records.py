@@ -135,8 +135,9 @@ def _rows(seen: Seen, now: float) -> Iterator[tuple[str, str]]:
     yield label, _time(record.expires_at, now)
     yield "key is free", _time(record.bound_until, now)
     yield "TTL deletes after", _time(float(record.ttl), now)
-    yield "written", f"{record.version} times"
-    yield "item", f"{size(seen.size_bytes)}: {max(1, -(-seen.size_bytes // 1024))} write units for each retry"
+    yield "version", str(record.version)
+    units = max(1, -(-seen.size_bytes // 1024))
+    yield "item", f"{size(seen.size_bytes)}: {units} write {'unit' if units == 1 else 'units'} for each retry"
     if record.checkpoint is not None:
         yield "checkpoint", f"{len(record.checkpoint)} bytes: the work of lease.transact is done"
     response = record.response
@@ -355,7 +356,7 @@ def release_(
         event = release(store, seen)
     except NotReleased as error:
         refuse(str(error))
-    told = {name: value for name, value in asdict(event).items() if value not in (None, False)}
+    told = {name: value for name, value in asdict(event).items() if value not in (None, False, ())}
     if as_json:
         show_json({"released": True, "event": told})
     else:

@@ -7,6 +7,7 @@ A server need not do what the draft only recommends, and may choose where it is 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -317,7 +318,8 @@ def _at_once(server: Server) -> _Judged:
     last = _settled(server, key)
     after = server.runs()
     done = [answer for answer in answers if answer.ok]
-    told = ", ".join(f"{answers.count(a)} × {a.status}" for a in _each_status(answers))
+    counted = Counter(answer.status for answer in answers)
+    told = ", ".join(f"{count} × {status}" for status, count in sorted(counted.items()))
     if before is not None and after is not None and after - before != 1:
         return Verdict.BROKEN, f"{after - before} runs: {told}"
     if not done:
@@ -327,13 +329,6 @@ def _at_once(server: Server) -> _Judged:
     if before is None and not _runs_differ(server, last):
         return Verdict.UNKNOWN, f"{told}; all answers are alike, whatever the key: give --runs-url"
     return Verdict.HOLDS, told
-
-
-def _each_status(answers: list[Answer]) -> list[Answer]:
-    found: dict[tuple[int, bytes], Answer] = {}
-    for answer in answers:
-        found.setdefault((answer.status, answer.body), answer)
-    return list(found.values())
 
 
 def _settled(server: Server, key: str) -> Answer:

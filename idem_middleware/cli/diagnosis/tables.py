@@ -231,7 +231,7 @@ def _contents(store: DynamoDBStore, state: TableState, most: int) -> Iterator[Fi
             "abandoned claims",
             Light.YELLOW,
             f"{met.abandoned:,} {of}",
-            "see idem-middleware list --state abandoned: what crashed or froze, and what did it do before?",
+            "see what crashed or froze, and what it did before: idem-middleware list --state abandoned",
         )
     else:
         yield Finding("abandoned claims", Light.GREEN, f"none {of}")
