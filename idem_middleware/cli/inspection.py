@@ -11,8 +11,9 @@ from typing import Any
 
 from idem_middleware.errors import IdempotencyError
 from idem_middleware.events import Event, EventKind, LoggingObserver, Observer, emit
-from idem_middleware.keys import caller_partition, placed, record_pk, short_digest
+from idem_middleware.keys import caller_partition, parse_key, placed, record_pk, short_digest, validate_key
 from idem_middleware.options import Options
+from idem_middleware.outcomes import function_identity
 from idem_middleware.records import SCHEMA_VERSION, KeptResponse, OmittedResponse, Record, Status
 from idem_middleware.stores.base import Found, Gone, Written
 from idem_middleware.stores.dynamodb import DynamoDBStore
@@ -82,9 +83,19 @@ class NotReleased(IdempotencyError):
     """Only an abandoned claim is released; the message says what this one is."""
 
 
-def name_of(store: DynamoDBStore, key: str, *, caller: str | None, namespace: str) -> str:
-    """The name of the record of this key, as the service gives it."""
+def name_of(store: DynamoDBStore, key: str, *, caller: str | None, namespace: str, function: bool = False) -> str:
+    """The name of the record of this key, as the service gives it. `function`: of work that came by `run_once`.
+
+    The key may be in quotes, as a client sends it.
+
+    Raises:
+        KeyInvalid: it is no key.
+
+    """
+    key = (parse_key([key]) if key.startswith('"') else validate_key(key)) or ""
     pk = record_pk(namespace, caller, key)
+    if function:
+        pk = function_identity(key, None, Options(namespace=namespace), caller).pk
     return placed(pk, caller_partition(namespace, caller)) if store.by_caller else pk
 
 

@@ -23,8 +23,8 @@ __all__ = [
     "Failure",
     "NoAnswer",
     "WrongUsage",
+    "at_home",
     "console",
-    "dynamodb_store",
     "examples",
     "json_option",
     "progress",
@@ -145,19 +145,28 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(command)
 
 
+_REGIONAL = "idem_middleware.regional_store"
+
+
 def _open_store(ctx: click.Context, parameter: click.Parameter, url: str) -> DynamoDBStore:
+    """The table; of a global one whose keys have homes, that of its first region."""
     try:
-        store = store_from_url(url)
+        store: Any = store_from_url(url)
     except ConfigurationError as error:
         raise click.BadParameter("; ".join(error.problems), ctx, parameter) from error
-    return dynamodb_store(store)
+    if hasattr(store, "home_of"):
+        ctx.meta[_REGIONAL] = store
+        store = next(iter(store.stores.values()))
+    if not isinstance(store, DynamoDBStore):
+        raise click.BadParameter("a memory:// store is inside its own process: nobody else can look into it")
+    return store
 
 
-def dynamodb_store(store: object) -> DynamoDBStore:
-    """The store, where an operator can look into it."""
-    if isinstance(store, DynamoDBStore):
-        return store
-    raise click.BadParameter("a memory:// store is inside its own process: nobody else can look into it")
+def at_home(store: DynamoDBStore, name: str) -> DynamoDBStore:
+    """The store in which the record of this name is written: where keys have homes, another region's perhaps."""
+    regional = click.get_current_context().meta.get(_REGIONAL)
+    home: DynamoDBStore = store if regional is None else regional.home_of(name)
+    return home
 
 
 def store_option(command: F) -> F:

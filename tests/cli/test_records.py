@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,6 +189,23 @@ class TestShow:
         listed = run_json("list", "--caller", "acct_7", "--state", "done", "--store", url)
         assert [each["pk"] for each in listed["records"]] == [told["pk"]]
         assert run_json("list", "--caller", "acct_8", "--state", "done", "--store", url)["records"] == []
+
+    def test_work_that_came_by_a_function(self, run_json: RunJson, store: DynamoDBStore, moto_table: str) -> None:
+        """Shares no key with a request; and a key in quotes is the same as without."""
+        Engine(store).run_once("order-8", None, lambda lease: "placed")
+        assert run_json("show", "order-8", "--function", "--store", moto_table)["phase"] == "done"
+        assert run_json("show", '"order-8"', "--function", "--store", moto_table)["phase"] == "done"
+
+    def test_where_keys_have_homes_the_home_is_asked(
+        self, run_json: RunJson, store: DynamoDBStore, moto_table: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not the first region."""
+        home = DynamoDBStore(store.table, region="eu-west-1")
+        home.create_table()
+        run_request(home, "order-8", answer())
+        regional = SimpleNamespace(stores={"eu-central-1": store, "eu-west-1": home}, home_of=lambda name: home)
+        monkeypatch.setattr("idem_middleware.cli.terminal.store_from_url", lambda url: regional)
+        assert run_json("show", "order-8", "--caller", "acct_7", "--store", moto_table)["phase"] == "done"
 
 
 class TestList:

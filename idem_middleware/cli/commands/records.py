@@ -6,16 +6,18 @@ import base64
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import wraps
 from itertools import islice
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from idem_middleware.blocking.lease import fetch
 from idem_middleware.cli.inspection import MEANINGS, NotReleased, Phase, Seen, load, name_of, release, scan
 from idem_middleware.cli.terminal import (
+    at_home,
     examples,
     json_option,
     progress,
@@ -26,24 +28,44 @@ from idem_middleware.cli.terminal import (
     store_option,
 )
 from idem_middleware.cli.terms import ago, duration, instant, size
-from idem_middleware.keys import KeyInvalid, short_digest, validate_key
+from idem_middleware.keys import PLACE, KeyInvalid, caller_partition, short_digest
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
 from idem_middleware.records import KeptResponse, OmittedResponse, Status
 from idem_middleware.stores.dynamodb import DynamoDBStore
 
-__all__ = ["list_", "release_", "show", "which_key"]
-
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ["Asked", "find", "list_", "named", "release_", "show", "which_key"]
 
 _DIGEST = re.compile(r"[0-9a-f]{6,64}")
 _HTTP_TEXT = re.compile(r"text/|application/(.*\+)?(json|xml)|application/x-www-form-urlencoded")
 _SCAN_UNITS = 200.0
 
 
-def which_key(command: F) -> F:
-    """KEY, or a digest of it; `--caller`, `--namespace`."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The record that is meant: by its key, or by the digest of a log line."""
+
+    key: str | None
+    digest: str | None
+    caller: str | None
+    namespace: str
+    function: bool
+
+
+def which_key(command: Callable[..., None]) -> Callable[..., None]:
+    """KEY, or a digest of it; `--caller`, `--namespace`, `--function`: given to the command as one `asked`."""
+
+    @wraps(command)
+    def gathered(
+        *, key: str | None, digest: str | None, caller: str | None, namespace: str, function: bool, **rest: Any
+    ) -> None:
+        if (key is None) == (digest is None):
+            raise click.UsageError("give a KEY, or --digest")
+        command(asked=Asked(key, digest, caller, namespace, function), **rest)
+
+    decorated: Callable[..., None] = gathered
     for decorate in (
+        click.option("--function", is_flag=True, help="The work came by run_once, not by HTTP."),
         click.option("--namespace", default="", help="The option `namespace` of the service."),
         click.option(
             "--caller", help="Who sent it, as the service's `caller` names them. Django: 'django:auth.user:7'."
@@ -51,35 +73,35 @@ def which_key(command: F) -> F:
         click.option("--digest", help="Instead of KEY: the key_digest that logs show. Scans the table."),
         click.argument("key", required=False),
     ):
-        command = decorate(command)
-    return command
+        decorated = decorate(decorated)
+    return decorated
 
 
-def find(store: DynamoDBStore, key: str | None, digest: str | None, caller: str | None, namespace: str) -> Seen:
-    """The one record that is meant; ends the command where there is none."""
-    if (key is None) == (digest is None):
-        raise click.UsageError("give a KEY, or --digest")
-    if key is not None:
-        try:
-            key = validate_key(key)
-        except KeyInvalid as error:
-            raise click.BadParameter(error.reason, param_hint="KEY") from error
-        seen = load(store, name_of(store, key, caller=caller, namespace=namespace))
-        if seen is None:
-            hint = "" if caller else ". If the service has a `caller`, the key lies under it: give --caller"
-            refuse(f"nothing stands under this key in {store.table}{hint}")
-        return seen
-    return _by_digest(store, digest or "")
+def named(store: DynamoDBStore, asked: Asked) -> str:
+    """The name of the record that is asked for; ends the command where a digest finds none."""
+    if asked.digest is not None:
+        return _by_digest(store, asked.digest).record.pk
+    try:
+        return name_of(store, asked.key or "", caller=asked.caller, namespace=asked.namespace, function=asked.function)
+    except KeyInvalid as error:
+        raise click.BadParameter(error.reason, param_hint="KEY") from error
+
+
+def find(store: DynamoDBStore, asked: Asked) -> tuple[DynamoDBStore, Seen]:
+    """The record that is asked for, and the store of its home; ends the command where there is none."""
+    name = named(store, asked)
+    home = at_home(store, name)
+    seen = load(home, name)
+    if seen is None:
+        hint = "" if asked.caller else ". If the service has a `caller`, the key lies under it: give --caller"
+        refuse(f"nothing stands under this key in {store.table}{hint}")
+    return home, seen
 
 
 def _by_digest(store: DynamoDBStore, digest: str) -> Seen:
     if not _DIGEST.fullmatch(digest):
         raise click.BadParameter("a digest is 6 to 64 hexadecimal digits, as logs show it", param_hint="--digest")
-    if len(digest) == 64 and not store.by_caller:  # noqa: PLR2004  # the whole name
-        seen = load(store, digest)
-        found = [] if seen is None else [seen]
-    else:
-        found = list(islice(_watched(store, _SCAN_UNITS, digest=digest), 2))
+    found = list(islice(_watched(store, _SCAN_UNITS, digest=digest), 2))
     if not found:
         refuse(f"no record's digest begins with {digest} in {store.table}")
     if len(found) > 1:
@@ -99,21 +121,18 @@ def _by_digest(store: DynamoDBStore, digest: str) -> Seen:
 @json_option
 def show(
     *,
-    key: str | None,
-    digest: str | None,
-    caller: str | None,
-    namespace: str,
+    asked: Asked,
     store: DynamoDBStore,
     with_body: bool,
     as_json: bool,
 ) -> None:
     """What happened to a key: state, attempts, times, sizes. Never the body, unless it is asked for."""
-    seen = find(store, key, digest, caller, namespace)
-    response = _answer(store, seen) if with_body else None
+    home, seen = find(store, asked)
+    response = _answer(home, seen) if with_body else None
     if as_json:
         show_json(_as_json(seen) | ({"body": _body_json(response)} if with_body else {}))
         return
-    show_table(("", short_digest(seen.record.pk)), list(_rows(seen, store.clock.now())))
+    show_table(("", short_digest(seen.record.pk)), list(_rows(seen, home.clock.now())))
     if with_body:
         _show_body(response)
 
@@ -314,8 +333,9 @@ def _watched(store: DynamoDBStore, units: float, **what: Any) -> Iterator[Seen]:
 
 
 def _of_caller(store: DynamoDBStore, caller: str, namespace: str) -> Iterator[Seen]:
-    for used in store.keys_of(caller, namespace=namespace, newest_first=True, limit=1_000_000):
-        seen = load(store, used.pk)
+    home = at_home(store, f"{PLACE}{caller_partition(namespace, caller)}")
+    for used in home.keys_of(caller, namespace=namespace, newest_first=True, limit=1_000_000):
+        seen = load(home, used.pk)
         if seen is not None:
             yield seen
 
@@ -332,10 +352,7 @@ def _of_caller(store: DynamoDBStore, caller: str, namespace: str) -> Iterator[Se
 @json_option
 def release_(
     *,
-    key: str | None,
-    digest: str | None,
-    caller: str | None,
-    namespace: str,
+    asked: Asked,
     store: DynamoDBStore,
     yes: bool,
     as_json: bool,
@@ -345,15 +362,15 @@ def release_(
     First find out what its attempt did: the next one does it again. Only an abandoned claim is released, by
     compare-and-swap from exactly what was shown; an owner that wakes up after all can write nothing any more.
     """
-    seen = find(store, key, digest, caller, namespace)
+    home, seen = find(store, asked)
     if seen.phase is not Phase.ABANDONED:
         refuse(f"this key is {seen.phase}, and only an abandoned claim is released: {MEANINGS[seen.phase]}")
     if not yes:
-        for name, value in _rows(seen, store.clock.now()):
+        for name, value in _rows(seen, home.clock.now()):
             click.echo(f"  {name}: {value}", err=True)
         click.confirm("The next retry will run the work again. Release it?", abort=True, err=True)
     try:
-        event = release(store, seen)
+        event = release(home, seen)
     except NotReleased as error:
         refuse(str(error))
     told = {name: value for name, value in asdict(event).items() if value not in (None, False, ())}
