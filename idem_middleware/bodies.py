@@ -11,12 +11,22 @@ from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.options import Options
 from idem_middleware.records import Chunks, KeptResponse
 
-__all__ = ["CHUNK_BYTES", "MAX_BODY_BYTES", "MAX_HEADER_BYTES", "header_bytes", "most_bytes", "pack", "unpack"]
+__all__ = [
+    "CHUNK_BYTES",
+    "MAX_BODY_BYTES",
+    "MAX_HEADER_BYTES",
+    "MAX_HEADER_LINES",
+    "header_bytes",
+    "most_bytes",
+    "pack",
+    "unpack",
+]
 
 # DynamoDB takes 400 KB an item, names included (Developer Guide, "Service quotas"); the rest is for our own attributes.
 CHUNK_BYTES = 350 * 1024
 # More header text than any common server lets out; beyond it the answer is not kept rather than not written.
 MAX_HEADER_BYTES = 64 * 1024
+MAX_HEADER_LINES = 1000
 # A few megabytes that somebody planted in the table can be made to inflate to a thousand times as much.
 MAX_BODY_BYTES = 32 * 1024 * 1024
 # zlib gains nothing on a body this short, and an item below 1 KB costs one unit anyway.

@@ -16,12 +16,15 @@ from idem_middleware.events import EventKind
 from idem_middleware.locks import OperationLock
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
+from idem_middleware.outcomes import marked, rejection
 from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.records import Record, Status
 from idem_middleware.runtime import Runtime
+from idem_middleware.sealing import Rejected
 from idem_middleware.settling import (
     COMPLETIONS,
     Plan,
+    Superseded,
     plan_answer,
     plan_completion,
     plan_exception,
@@ -113,7 +116,7 @@ class Claim:
         """The plan is durable."""
         self.end()
         took_seconds = self.runtime.store.clock.monotonic() - self._began_at
-        self.tell(plan.kind, status=plan.status, seconds=took_seconds)
+        self.tell(plan.kind, status=plan.status, seconds=took_seconds, reason=plan.reason)
 
     def lost(self, plan: Plan) -> None:
         """The plan was refused: another attempt owns the key, or a transaction of ours has settled it before."""
@@ -128,7 +131,10 @@ class Claim:
     def not_written(self, plan: Plan, error: StoreUnavailable) -> Plan | None:
         """The store gave up on this plan. A smaller plan to try at once, or None: it goes on in the background."""
         if error.code == ITEM_TOO_LARGE and plan.kind is EventKind.COMPLETED:
-            return plan_omission(ProblemType.RESPONSE_NOT_STORED, plan.location, self.attempt.options)
+            options = self.attempt.options
+            return plan_omission(
+                ProblemType.RESPONSE_NOT_STORED, plan.location, options, claimed=self.record, reason="too-large"
+            )
         self._record_later(plan, error)
         return None
 
@@ -308,10 +314,14 @@ class BaseLease:
 
     def _plan_answer(self, response: Response, *, from_view: bool) -> Plan:
         inline_bytes = self._claim.runtime.store.inline_bytes
-        return plan_answer(response, self._options, inline_bytes=inline_bytes, from_view=from_view)
+        return plan_answer(
+            response, self._options, inline_bytes=inline_bytes, from_view=from_view, claimed=self._claim.record
+        )
 
     def _plan_completion(self, response: Response) -> Plan:
-        return plan_completion(response, self._options, inline_bytes=self._claim.runtime.store.inline_bytes)
+        claim = self._claim
+        inline_bytes = claim.runtime.store.inline_bytes
+        return plan_completion(response, self._options, inline_bytes=inline_bytes, claimed=claim.record)
 
     def _response(self, answer: object) -> Response:
         if isinstance(answer, Response):
@@ -324,10 +334,16 @@ class BaseLease:
         return plan_exception(self._options)
 
     def _plan_omission(self, location: str | None) -> Plan:
-        return plan_omission(ProblemType.RESPONSE_NOT_STORED, location, self._options)
+        return plan_omission(ProblemType.RESPONSE_NOT_STORED, location, self._options, claimed=self._claim.record)
 
     def _plan_failure(self) -> Plan:
         return plan_failure(self._options)
+
+    def _superseded_by(self, answer: Response | Problem | Rejected) -> Superseded:
+        """The winner's answer, if there is one that may be given out."""
+        if isinstance(answer, Rejected):
+            rejection(self._claim.runtime, self._claim.attempt, answer)
+        return Superseded(marked(answer, self._options) if isinstance(answer, Response) else None)
 
 
 def judge(attempt: Attempt, tried: Record, result: Written | Found | Gone, now: float) -> Step:

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from idem_middleware.options import Options
 from idem_middleware.problems import Problem, ProblemType
-from idem_middleware.records import SCHEMA_VERSION, KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.records import SCHEMA_VERSION, KeptResponse, OmittedResponse, Record, SealedResponse, Status
 
 __all__ = ["Adopt", "Attempt", "Create", "Execute", "Refuse", "Replay", "Step", "Swap", "Wait", "decide"]
 
@@ -61,7 +61,7 @@ class Replay:
     """It is done: give its answer again."""
 
     record: Record
-    response: KeptResponse
+    response: KeptResponse | SealedResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +173,12 @@ def _completed(attempt: Attempt, found: Record, now: float) -> Step:
             return _refuse(ProblemType.KEY_EXPIRED)
         return Swap(found, attempt.claim(found, now))
     match found.response:
-        case KeptResponse():
+        case KeptResponse() | SealedResponse():
             return Replay(found, found.response)
         case OmittedResponse(reason=reason, location=location):
-            return Refuse(Problem(ProblemType.recorded(reason), location=location))
+            cipher = attempt.options.cipher
+            believed = location if cipher is None or cipher.reads_plain else None  # we seal one, where we can
+            return Refuse(Problem(ProblemType.recorded(reason), location=believed))
         case None:
             return _refuse(ProblemType.RESPONSE_NOT_STORED)
         case _:

@@ -42,6 +42,8 @@ class EventKind(StrEnum):
     CLOCK_SKEWED = "clock_skewed"
     LATE_DUPLICATE = "late_duplicate"
     CROSS_REGION_DUPLICATE = "cross_region_duplicate"
+    RECORD_REJECTED = "record_rejected"
+    CROWDED = "crowded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,14 @@ _WARNINGS = frozenset(
         EventKind.LATE_DUPLICATE,
     }
 )
-_ERRORS = frozenset({EventKind.EXECUTED_NOT_RECORDED, EventKind.STORE_FAILED, EventKind.CROSS_REGION_DUPLICATE})
+_ERRORS = frozenset(
+    {
+        EventKind.EXECUTED_NOT_RECORDED,
+        EventKind.STORE_FAILED,
+        EventKind.CROSS_REGION_DUPLICATE,
+        EventKind.RECORD_REJECTED,
+    }
+)
 
 logger = logging.getLogger("idem_middleware")
 

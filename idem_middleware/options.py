@@ -20,6 +20,7 @@ from idem_middleware.messages import Request, Response
 if TYPE_CHECKING:
     from jmespath.parser import ParsedResult
 
+    from idem_middleware.ciphers.base import Cipher
     from idem_middleware.events import Observer
 
 __all__ = ["MODE_VARIABLE", "NEVER_COVERED", "SHARED_CALLER", "Options"]
@@ -69,10 +70,15 @@ class Options:
     max_execution_seconds: float = 900.0
     on_abandoned: OnAbandoned = "retry"
     wait_seconds: float = 0.0
+    max_waiters: int = 1000
+    max_waiters_per_key: int = 100
+    max_waiting_threads: int = 8
     retention_seconds: float = 86400.0
     tombstone_seconds: float = 0.0
     on_expired: OnExpired = "execute"
     store_if: Callable[[Response], bool | None] | None = None
+    before_store: Callable[[Response], Response | None] | None = None
+    cipher: Cipher | None = field(default=None, repr=False)
     on_error: OnError = "retry"
     retry_after_failure_seconds: float = 0.0
     max_request_bytes: int | None = None
@@ -237,6 +243,7 @@ def _problems(options: Options) -> Iterable[str]:
         if not isinstance(getattr(options, name), bool):
             yield f"{name} must be True or False, not {_shown(getattr(options, name))}"
     yield from _size_problems(options)
+    yield from _count_problems(options)
     yield from _header_problems(options)
     yield from _method_problems(options.methods)
     yield from _path_problems(options)
@@ -252,6 +259,13 @@ def _size_problems(options: Options) -> Iterable[str]:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             yield f"{name} must be a whole number of bytes, 0 or more, not {_shown(value)}"
+
+
+def _count_problems(options: Options) -> Iterable[str]:
+    for name in ("max_waiters", "max_waiters_per_key", "max_waiting_threads"):
+        value = getattr(options, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            yield f"{name} must be a whole number, 0 or more, not {_shown(value)}"
 
 
 def _header_problems(options: Options) -> Iterable[str]:
@@ -292,8 +306,12 @@ def _function_problems(options: Options) -> Iterable[str]:
             yield f"{name} must be a JMESPath or a function of the request, not {_shown(value)}"
     if not (options.caller is None or options.caller == SHARED_CALLER or callable(options.caller)):
         yield f"caller must be a function of the request or {SHARED_CALLER!r}, not {_shown(options.caller)}"
-    if options.store_if is not None and not callable(options.store_if):
-        yield f"store_if must be a function of the response, not {_shown(options.store_if)}"
+    for name in ("store_if", "before_store"):
+        if getattr(options, name) is not None and not callable(getattr(options, name)):
+            yield f"{name} must be a function of the response, not {_shown(getattr(options, name))}"
+    if options.cipher is not None and not _is_cipher(options.cipher):
+        # Not shown: what was written there by mistake may be a key.
+        yield f"cipher must be a cipher such as ciphers.AesGcm, not of type {type(options.cipher).__name__}"
     observers: object = options.observers
     if not isinstance(observers, tuple) or not all(callable(observer) for observer in observers):
         yield "observers must be a collection of functions that take an event"
@@ -344,6 +362,11 @@ def _relation_problems(options: Options) -> Iterable[str]:
 
 def _is_text_pattern(value: object) -> bool:
     return isinstance(value, re.Pattern) and isinstance(value.pattern, str)
+
+
+def _is_cipher(value: object) -> bool:
+    calls = all(callable(getattr(value, name, None)) for name in ("seal", "open", "is_ready", "prepare"))
+    return calls and all(hasattr(value, name) for name in ("overhead_bytes", "reads_plain"))
 
 
 def _is_number(value: object) -> bool:

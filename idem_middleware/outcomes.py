@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from idem_middleware.bodies import most_bytes, unpack
 from idem_middleware.body import RequestBody
 from idem_middleware.clock import Clock
 from idem_middleware.decisions import Attempt, Execute, Step, Swap
@@ -17,8 +19,9 @@ from idem_middleware.keys import record_pk, validate_key
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.options import Options
 from idem_middleware.problems import Problem, ProblemType, problem_response
-from idem_middleware.records import Record, Status
+from idem_middleware.records import KeptResponse, OmittedResponse, Record, Status
 from idem_middleware.runtime import Runtime
+from idem_middleware.sealing import Rejected
 
 __all__ = ["Refused", "Replayed", "Unprotected"]
 
@@ -74,11 +77,16 @@ def _advice(error: StoreUnavailable | StoreFull) -> str:
     return str(error) if isinstance(error, (StoreMisconfigured, StoreFull)) else "unavailable"
 
 
-def replayed(runtime: Runtime, attempt: Attempt, record: Record, response: Response | None) -> Replayed | Refused:
-    """The stored answer with its mark; a damaged one is never a reason to run again."""
+def replayed(
+    runtime: Runtime, attempt: Attempt, record: Record, answer: Response | Problem | Rejected
+) -> Replayed | Refused:
+    """The stored answer with its mark; one that is damaged or forged is never a reason to run again."""
     options = attempt.options
-    if response is None:
-        return refusal(runtime, options, Problem(ProblemType.RESPONSE_NOT_STORED), attempt)
+    if isinstance(answer, Rejected):
+        answer = rejection(runtime, attempt, answer)
+    if isinstance(answer, Problem):
+        return refusal(runtime, options, answer, attempt)
+    response = answer
     runtime.tell(
         EventKind.REPLAYED,
         attempt,
@@ -87,6 +95,26 @@ def replayed(runtime: Runtime, attempt: Attempt, record: Record, response: Respo
         observed=options.mode == "observe",
     )
     return Replayed(marked(response, options))
+
+
+def rejection(runtime: Runtime, attempt: Attempt, rejected: Rejected) -> Problem:
+    """Tell what lies in the table and must not be given out."""
+    if rejected.reason == "damaged":
+        return Problem(ProblemType.RESPONSE_NOT_STORED)
+    runtime.tell(EventKind.RECORD_REJECTED, attempt, reason=rejected.reason)
+    return Problem(ProblemType.RECORD_UNREADABLE)
+
+
+def answer_of(kept: KeptResponse, chunks: Sequence[bytes | None] | Rejected, options: Options) -> Response | Rejected:
+    """The answer whose pieces these are."""
+    if isinstance(chunks, Rejected):
+        return chunks
+    return unpack(kept, chunks, max_bytes=most_bytes(options)) or Rejected("damaged")
+
+
+def omitted_problem(omitted: OmittedResponse) -> Problem:
+    """What a retry gets where no answer was kept."""
+    return Problem(ProblemType.recorded(omitted.reason), location=omitted.location)
 
 
 def marked(response: Response, options: Options) -> Response:

@@ -18,6 +18,7 @@ __all__ = [
     "KeptResponse",
     "OmittedResponse",
     "Record",
+    "SealedResponse",
     "Status",
     "Transition",
 ]
@@ -88,6 +89,13 @@ class OmittedResponse:
     location: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SealedResponse:
+    """A kept or an omitted response under the service's cipher; `sealing` says what is in it."""
+
+    data: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """What stands under one key. Immutable: every write is a new record with `version` + 1.
@@ -107,7 +115,7 @@ class Record:
     created_at: float
     expires_at: float
     bound_until: float
-    response: KeptResponse | OmittedResponse | None = None
+    response: KeptResponse | OmittedResponse | SealedResponse | None = None
     checkpoint: bytes | None = None
     transaction: str | None = None
     schema: int = SCHEMA_VERSION

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from idem_middleware.options import Options
-from idem_middleware.records import KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.records import KeptResponse, OmittedResponse, Record, SealedResponse, Status
 
 __all__ = ["checkpointed", "completed", "failed", "released", "renewed", "undone"]
 
 
-def completed(old: Record, response: KeptResponse | OmittedResponse, now: float, options: Options) -> Record:
+def completed(
+    old: Record, response: KeptResponse | OmittedResponse | SealedResponse, now: float, options: Options
+) -> Record:
     """The work is done. The retention starts now, not at the claim."""
     expires_at = max(now, old.created_at) + options.retention_seconds  # a clock may have been set back meanwhile
     return replace(

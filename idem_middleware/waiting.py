@@ -12,12 +12,17 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from idem_middleware.options import Options
 from idem_middleware.stores.base import Found, Gone
 
-__all__ = ["Flights", "Ticket", "poll_pause"]
+__all__ = ["Crowded", "Flights", "Ticket", "poll_pause"]
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
+
+
+class Crowded(Exception):
+    """So many wait already, for this key or at all, that one more may not."""
 
 
 def poll_pause(polls: int, chance: float) -> float:
@@ -32,6 +37,7 @@ class Ticket:
 
     pk: str
     wake: Callable[[], None]
+    on_thread: bool = False
     seen: Found | Gone | None = None
     polls: int = 0
 
@@ -57,13 +63,35 @@ class Flights:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._flights: dict[str, _Flight] = {}
+        self._waiters = 0
+        self._threads = 0
 
-    def board(self, pk: str, wake: Callable[[], None]) -> Ticket:
-        """Join the flight for a key."""
-        ticket = Ticket(pk, wake)
+    def board(
+        self, pk: str, wake: Callable[[], None], options: Options | None = None, *, on_thread: bool = False
+    ) -> Ticket:
+        """Join the flight for a key. `on_thread` says that a thread sleeps meanwhile, of which a server has few.
+
+        Raises:
+            Crowded: as many wait already as the options allow.
+        """
+        ticket = Ticket(pk, wake, on_thread)
         with self._lock:
-            self._flights.setdefault(pk, _Flight()).tickets[ticket] = None
+            flight = self._flights.get(pk)
+            if options is not None and self._is_crowded(flight, options, on_thread=on_thread):
+                raise Crowded
+            if flight is None:
+                flight = self._flights[pk] = _Flight()
+            flight.tickets[ticket] = None
+            self._waiters += 1
+            self._threads += on_thread
         return ticket
+
+    def _is_crowded(self, flight: _Flight | None, options: Options, *, on_thread: bool) -> bool:
+        """Call it under the lock."""
+        if on_thread and self._threads >= options.max_waiting_threads:
+            return True
+        waiting_for_key = 0 if flight is None else len(flight.tickets)
+        return self._waiters >= options.max_waiters or waiting_for_key >= options.max_waiters_per_key
 
     def pilots(self, ticket: Ticket) -> bool:
         """Whether this waiter is the one that polls; somebody always is."""
@@ -86,7 +114,10 @@ class Flights:
         """Wait no longer. The pilot hands over to somebody who still does."""
         with self._lock:
             flight = self._flights[ticket.pk]
-            flight.tickets.pop(ticket, None)
+            if ticket in flight.tickets:
+                del flight.tickets[ticket]
+                self._waiters -= 1
+                self._threads -= ticket.on_thread
             heir: Ticket | None = None
             if flight.pilot is ticket:
                 flight.pilot = heir = next(iter(flight.tickets), None)

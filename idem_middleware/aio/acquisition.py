@@ -25,7 +25,7 @@ from idem_middleware.outcomes import (
 from idem_middleware.records import Record
 from idem_middleware.runtime import Runtime
 from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
-from idem_middleware.waiting import Ticket, poll_pause
+from idem_middleware.waiting import Crowded, Ticket, poll_pause
 
 __all__ = ["AsyncAcquisition"]
 
@@ -71,9 +71,9 @@ class AsyncAcquisition:
                     claim = Claim(self._runtime, self._attempt.after(record), record)
                     claim.tell(claim_kind(record, before))
                     return AsyncLease(claim, self._store, self._recordings)
-                case Replay(record, kept):
+                case Replay(record, _):
                     self._known = True
-                    answer = await fetch(self._store, record, kept, self._attempt.options)
+                    answer = await fetch(self._store, record, self._attempt.options)
                     return replayed(self._runtime, self._attempt, record, answer)
                 case Refuse(problem):
                     return refusal(self._runtime, self._attempt.options, problem, self._attempt)
@@ -103,7 +103,10 @@ class AsyncAcquisition:
 
     async def _wait(self, step: Step) -> Step:
         if self._waiter is None:
-            self._waiter = _Waiter(self._runtime, self._store, self._attempt)
+            try:
+                self._waiter = _Waiter(self._runtime, self._store, self._attempt)
+            except Crowded:
+                return self._turned_away(step)
         while isinstance(step, Wait):
             seen = await self._waiter.look(step.seconds)
             if isinstance(seen, Gone):
@@ -112,6 +115,12 @@ class AsyncAcquisition:
                 step = self._decide(step.record if seen is None else seen.record)
         self._deadline = self._clock.monotonic() + self._store.deadline_seconds
         return step
+
+    def _turned_away(self, step: Step) -> Step:
+        """Too many wait already: what this request gets is what it gets where nobody may wait."""
+        self._runtime.tell(EventKind.CROWDED, self._attempt)
+        self._attempt = replace(self._attempt, patience_seconds=0.0)
+        return self._decide(step.record if isinstance(step, Wait) else None)
 
 
 class _Waiter:
@@ -122,7 +131,7 @@ class _Waiter:
         self._store = store
         self._attempt = attempt
         self._signal = Signal()
-        self._ticket: Ticket = runtime.flights.board(attempt.pk, self._signal.set)
+        self._ticket: Ticket = runtime.flights.board(attempt.pk, self._signal.set, attempt.options)
         self._began_at = store.clock.monotonic()
 
     async def look(self, seconds: float) -> Found | Gone | None:

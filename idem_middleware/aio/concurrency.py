@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["Recordings", "Signal", "pause"]
+from idem_middleware.stores.forks import reset_in_children
 
+__all__ = ["Recordings", "Signal", "in_cipher_thread", "in_thread", "pause"]
+
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -80,3 +84,30 @@ async def in_thread(function: Callable[[float], bool], timeout_seconds: float) -
         return await asyncio.get_running_loop().run_in_executor(thread, function, timeout_seconds)
     finally:
         thread.shutdown(wait=False)
+
+
+_CIPHER_THREADS = 4
+
+
+class _CipherThreads:
+    """Where ciphers wait for their service; made on first use, and anew in a forked child."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        reset_in_children(self)
+
+    def pool(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_CIPHER_THREADS, thread_name_prefix="idempotency-cipher")
+        return self._pool
+
+    def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
+        self._pool = None
+
+
+_cipher_threads = _CipherThreads()
+
+
+async def in_cipher_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Off the loop, for what asks a key service now and then."""
+    return await asyncio.get_running_loop().run_in_executor(_cipher_threads.pool(), partial(function, *args, **kwargs))

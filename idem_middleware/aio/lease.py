@@ -6,17 +6,25 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from idem_middleware import transitions
-from idem_middleware.aio.concurrency import Recordings
+from idem_middleware.aio.concurrency import Recordings, in_cipher_thread
 from idem_middleware.blocking.lease import Lease
-from idem_middleware.bodies import most_bytes, unpack
 from idem_middleware.claims import MAX_ROUNDS, BaseLease, Claim, busy
 from idem_middleware.decisions import Adopt, Execute, Replay, Step
 from idem_middleware.errors import LeaseLost, StoreUnavailable
 from idem_middleware.events import EventKind
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
-from idem_middleware.outcomes import marked
-from idem_middleware.records import KeptResponse, Record
+from idem_middleware.outcomes import answer_of, omitted_problem
+from idem_middleware.problems import Problem
+from idem_middleware.records import OmittedResponse, Record
+from idem_middleware.sealing import (
+    Rejected,
+    open_chunks,
+    open_response,
+    opens_at_once,
+    prepare_to_seal,
+    seals_at_once,
+)
 from idem_middleware.settling import Plan, Recorded, Settled, Superseded, Unrecorded
 from idem_middleware.stores.base import AsyncStore
 from idem_middleware.transacting import Commit, commit_checkpoint, commit_completion, out_of_rounds
@@ -43,7 +51,9 @@ class AsyncLease(BaseLease):
 
     async def settle(self, response: Response, *, from_view: bool = True) -> Settled:
         """As `Lease.settle`."""
-        return Recorded() if self.settled else await self._carry_out(self._plan_answer(response, from_view=from_view))
+        if self.settled:
+            return Recorded()
+        return await self._seal_and_carry_out(lambda: self._plan_answer(response, from_view=from_view))
 
     async def settle_exception(self) -> Settled:
         """As `Lease.settle_exception`."""
@@ -51,11 +61,13 @@ class AsyncLease(BaseLease):
 
     async def complete(self, response: Response) -> Settled:
         """As `Lease.complete`."""
-        return await self._carry_out(self._plan_completion(response))
+        return await self._seal_and_carry_out(lambda: self._plan_completion(response))
 
     async def omit(self, location: str | None = None) -> Settled:
         """As `Lease.omit`."""
-        return Recorded() if self.settled else await self._carry_out(self._plan_omission(location))
+        if self.settled:
+            return Recorded()
+        return await self._seal_and_carry_out(lambda: self._plan_omission(location))
 
     async def fail(self) -> Settled:
         """As `Lease.fail`."""
@@ -74,10 +86,11 @@ class AsyncLease(BaseLease):
         """As `Lease.complete_with`."""
         claim = self._claim
         answer = self._response(response)
+        if not seals_at_once(self._options):
+            await in_cipher_thread(prepare_to_seal, self._options)
         plan = self._plan_completion(answer)
         commit = commit_completion(claim, items, plan, answer)
-        if not claim.decide():
-            raise LeaseLost("this lease is settled already")
+        self._decide()
         return await self._recordings.shielded(self._complete_with(commit, plan), cancelled=claim.undecide)
 
     async def _save(self, data: bytes) -> None:
@@ -119,11 +132,25 @@ class AsyncLease(BaseLease):
                 return
         raise out_of_rounds()
 
+    async def _seal_and_carry_out(self, make: Callable[[], Plan]) -> Settled:
+        """What `make` plans may be sealed, for which some ciphers ask a service: not on the event loop."""
+        if seals_at_once(self._options):
+            return await self._carry_out(make())
+        self._decide()
+        work = self._record_when_ready(make)
+        return await self._recordings.shielded(work, cancelled=lambda: self._claim.interrupted(make()))
+
     async def _carry_out(self, plan: Plan) -> Settled:
-        claim = self._claim
-        if not claim.decide():
+        self._decide()
+        return await self._recordings.shielded(self._record(plan), cancelled=lambda: self._claim.interrupted(plan))
+
+    def _decide(self) -> None:
+        if not self._claim.decide():
             raise LeaseLost("this lease is settled already")
-        return await self._recordings.shielded(self._record(plan), cancelled=lambda: claim.interrupted(plan))
+
+    async def _record_when_ready(self, make: Callable[[], Plan]) -> Settled:
+        await in_cipher_thread(prepare_to_seal, self._options)
+        return await self._record(make())
 
     async def _record(self, plan: Plan) -> Settled:
         claim = self._claim
@@ -154,10 +181,10 @@ class AsyncLease(BaseLease):
         if not isinstance(step, Replay) or self._options.mode != "enforce":
             return Superseded()
         try:
-            response = await fetch(self._store, step.record, step.response, self._options)
+            answer = await fetch(self._store, step.record, self._options)
         except StoreUnavailable:
             return Superseded()
-        return Superseded(None if response is None else marked(response, self._options))
+        return self._superseded_by(answer)
 
 
 async def carry_out(claim: Claim, store: AsyncStore, plan: Plan) -> Step:
@@ -182,10 +209,20 @@ def _nothing() -> None:
     """What a cut-off write is about is found out by the next one."""
 
 
-async def fetch(store: AsyncStore, record: Record, kept: KeptResponse, options: Options) -> Response | None:
+async def fetch(store: AsyncStore, record: Record, options: Options) -> Response | Problem | Rejected:
     """As the blocking `fetch`."""
+    if opens_at_once(record, (), options):
+        kept = open_response(record, options)
+    else:
+        kept = await in_cipher_thread(open_response, record, options)
+    if isinstance(kept, Rejected):
+        return kept
+    if isinstance(kept, OmittedResponse):
+        return omitted_problem(kept)
     if kept.chunks is None:
-        return unpack(kept, max_bytes=most_bytes(options))
+        return answer_of(kept, (), options)
     deadline = store.clock.monotonic() + store.deadline_seconds
     chunks = await store.get_chunks(record, kept.chunks.count, deadline)
-    return unpack(kept, chunks, max_bytes=most_bytes(options))
+    if opens_at_once(record, chunks, options):
+        return answer_of(kept, open_chunks(chunks, record, options), options)
+    return answer_of(kept, await in_cipher_thread(open_chunks, chunks, record, options), options)

@@ -25,7 +25,7 @@ from idem_middleware.outcomes import (
 from idem_middleware.records import Record
 from idem_middleware.runtime import Runtime
 from idem_middleware.stores.base import Found, Gone, Written
-from idem_middleware.waiting import Ticket, poll_pause
+from idem_middleware.waiting import Crowded, Ticket, poll_pause
 
 __all__ = ["Acquisition"]
 
@@ -70,9 +70,9 @@ class Acquisition:
                     claim = Claim(self._runtime, self._attempt.after(record), record)
                     claim.tell(claim_kind(record, before))
                     return Lease(claim)
-                case Replay(record, kept):
+                case Replay(record, _):
                     self._known = True
-                    answer = fetch(self._store, record, kept, self._attempt.options)
+                    answer = fetch(self._store, record, self._attempt.options)
                     return replayed(self._runtime, self._attempt, record, answer)
                 case Refuse(problem):
                     return refusal(self._runtime, self._attempt.options, problem, self._attempt)
@@ -102,7 +102,10 @@ class Acquisition:
 
     def _wait(self, step: Step) -> Step:
         if self._waiter is None:
-            self._waiter = _Waiter(self._runtime, self._attempt)
+            try:
+                self._waiter = _Waiter(self._runtime, self._attempt)
+            except Crowded:
+                return self._turned_away(step)
         while isinstance(step, Wait):
             seen = self._waiter.look(step.seconds)
             if isinstance(seen, Gone):
@@ -112,6 +115,12 @@ class Acquisition:
         self._deadline = self._clock.monotonic() + self._store.deadline_seconds
         return step
 
+    def _turned_away(self, step: Step) -> Step:
+        """Too many wait already: what this request gets is what it gets where nobody may wait."""
+        self._runtime.tell(EventKind.CROWDED, self._attempt)
+        self._attempt = replace(self._attempt, patience_seconds=0.0)
+        return self._decide(step.record if isinstance(step, Wait) else None)
+
 
 class _Waiter:
     """A thread's place in the flight for its key."""
@@ -120,7 +129,7 @@ class _Waiter:
         self._runtime = runtime
         self._attempt = attempt
         self._woken = threading.Event()
-        self._ticket: Ticket = runtime.flights.board(attempt.pk, self._woken.set)
+        self._ticket: Ticket = runtime.flights.board(attempt.pk, self._woken.set, attempt.options, on_thread=True)
         self._began_at = runtime.store.clock.monotonic()
 
     def look(self, seconds: float) -> Found | Gone | None:

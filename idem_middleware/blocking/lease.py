@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from idem_middleware import transitions
-from idem_middleware.bodies import most_bytes, unpack
 from idem_middleware.claims import MAX_ROUNDS, BaseLease, carry_out, swap
 from idem_middleware.decisions import Execute, Replay, Step
 from idem_middleware.errors import LeaseLost, StoreUnavailable
 from idem_middleware.events import EventKind
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
-from idem_middleware.outcomes import marked
-from idem_middleware.records import KeptResponse, Record
+from idem_middleware.outcomes import answer_of, omitted_problem
+from idem_middleware.problems import Problem
+from idem_middleware.records import OmittedResponse, Record
+from idem_middleware.sealing import Rejected, open_chunks, open_response
 from idem_middleware.settling import Plan, Recorded, Settled, Superseded, Unrecorded
 from idem_middleware.stores.base import Store
 from idem_middleware.transacting import Commit, commit_checkpoint, commit_completion, out_of_rounds
@@ -155,20 +156,25 @@ class Lease(BaseLease):
         if not isinstance(step, Replay) or self._options.mode != "enforce":
             return Superseded()
         try:
-            response = fetch(store, step.record, step.response, self._options)
+            answer = fetch(store, step.record, self._options)
         except StoreUnavailable:
             return Superseded()
-        return Superseded(None if response is None else marked(response, self._options))
+        return self._superseded_by(answer)
 
 
-def fetch(store: Store, record: Record, kept: KeptResponse, options: Options) -> Response | None:
-    """The stored answer, wherever its body lies; None if it is damaged.
+def fetch(store: Store, record: Record, options: Options) -> Response | Problem | Rejected:
+    """The stored answer, wherever its body lies.
 
     Raises:
-        StoreUnavailable: its chunks can't be read now.
+        StoreUnavailable: its chunks can't be read now, or the cipher can't tell.
     """
+    kept = open_response(record, options)
+    if isinstance(kept, Rejected):
+        return kept
+    if isinstance(kept, OmittedResponse):
+        return omitted_problem(kept)
     if kept.chunks is None:
-        return unpack(kept, max_bytes=most_bytes(options))
+        return answer_of(kept, (), options)
     deadline = store.clock.monotonic() + store.deadline_seconds
     chunks = store.get_chunks(record, kept.chunks.count, deadline)
-    return unpack(kept, chunks, max_bytes=most_bytes(options))
+    return answer_of(kept, open_chunks(chunks, record, options), options)

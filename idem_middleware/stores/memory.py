@@ -8,7 +8,7 @@ from threading import Lock
 from idem_middleware.bodies import header_bytes
 from idem_middleware.clock import Clock, SystemClock
 from idem_middleware.errors import ConfigurationError, StoreFull
-from idem_middleware.records import KeptResponse, Record, Status
+from idem_middleware.records import KeptResponse, Record, SealedResponse, Status
 from idem_middleware.stores.base import GONE, WRITTEN, AsyncStore, Cancelled, Found, Gone, Written, no_transactions
 from idem_middleware.stores.expiry import ExpiryIndex
 from idem_middleware.transactions import Transaction
@@ -147,4 +147,6 @@ def _size(record: Record) -> int:
     response = record.response
     if isinstance(response, KeptResponse):
         return _RECORD_BYTES + header_bytes(response.headers) + len(response.body or b"")
+    if isinstance(response, SealedResponse):
+        return _RECORD_BYTES + len(response.data)
     return _RECORD_BYTES

@@ -17,7 +17,15 @@ from idem_middleware.keys import placed
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
 from idem_middleware.problems import ProblemType
-from idem_middleware.records import SCHEMA_VERSION, Chunks, KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.records import (
+    SCHEMA_VERSION,
+    Chunks,
+    KeptResponse,
+    OmittedResponse,
+    Record,
+    SealedResponse,
+    Status,
+)
 from idem_middleware.stores.dynamodb import items
 from idem_middleware.stores.dynamodb.items import (
     OPTIONAL,
@@ -465,7 +473,7 @@ def in_answer(response: KeptResponse, parts: dict[str, Any]) -> dict[str, Any]:
     return {"response": {"M": written | parts}}
 
 
-def answer_of(attributes: dict[str, Any]) -> KeptResponse | OmittedResponse | None:
+def answer_of(attributes: dict[str, Any]) -> KeptResponse | OmittedResponse | SealedResponse | None:
     """What is read of a completed record with these attributes. If nothing, it is refused as not stored."""
     found = record_of(item_of(after(pending(PK), status=Status.COMPLETED)) | attributes, PK)
     assert found.schema == SCHEMA_VERSION

@@ -18,7 +18,8 @@ can't be read for certain comes back with another schema version than ours, so t
     ttl             N     whole unix seconds, for DynamoDB's sweeper alone
     response        M     absent, or {status N, headers L, encoding S, body B} where the body is in the item,
                           or {status N, headers L, encoding S, chunks M {count N, size N, sha256 B}} where it is not,
-                          or {omitted M {reason S, location S}} where there is none;
+                          or {omitted M {reason S, location S}} where there is none,
+                          or {sealed B} where a cipher is set: any of these, encrypted;
                           headers are a flat list: name, value, name, value, ...
     checkpoint      B     absent where there is none
     transaction     S     absent where nothing else was written with the record
@@ -34,8 +35,17 @@ from decimal import Decimal, InvalidOperation
 from math import inf, isfinite
 from typing import Any
 
+from idem_middleware.bodies import MAX_HEADER_LINES
 from idem_middleware.messages import HeaderPairs
-from idem_middleware.records import SCHEMA_VERSION, Chunks, KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.records import (
+    SCHEMA_VERSION,
+    Chunks,
+    KeptResponse,
+    OmittedResponse,
+    Record,
+    SealedResponse,
+    Status,
+)
 from idem_middleware.stores.dynamodb.layouts import item_key, piece_name
 
 __all__ = [
@@ -111,7 +121,9 @@ def item_of(record: Record) -> Item:
     return item
 
 
-def _response_map(response: KeptResponse | OmittedResponse) -> Item:
+def _response_map(response: KeptResponse | OmittedResponse | SealedResponse) -> Item:
+    if isinstance(response, SealedResponse):
+        return {"sealed": {"B": response.data}}
     if isinstance(response, OmittedResponse):
         omitted: Item = {"reason": {"S": response.reason}}
         if response.location is not None:
@@ -226,10 +238,12 @@ A new version gets a reader of its own beside the old ones. The next swap writes
 """
 
 
-def _response(attributes: Mapping[object, object]) -> KeptResponse | OmittedResponse | None:
+def _response(attributes: Mapping[object, object]) -> KeptResponse | OmittedResponse | SealedResponse | None:
     """Read the answer; None where it is missing or damaged: the work is known to be done, its answer is not."""
     try:
         parts = _map(attributes, "response")
+        if "sealed" in parts:
+            return SealedResponse(_bytes(parts, "sealed"))
         return _omitted(_map(parts, "omitted")) if "omitted" in parts else _kept(parts)
     except _Damaged:
         return None
@@ -267,7 +281,7 @@ def _chunks(parts: Mapping[object, object]) -> Chunks:
 def _headers(parts: Mapping[object, object]) -> HeaderPairs:
     """Read the header lines; one that could end its line early, or can't be sent at all, is damage."""
     flat = _value(parts, "headers", "L")
-    if not isinstance(flat, list) or len(flat) % 2:
+    if not isinstance(flat, list) or len(flat) % 2 or len(flat) > 2 * MAX_HEADER_LINES:
         raise _Damaged("headers")
     texts = [_value({"header": text}, "header", "S") for text in flat]
     pairs = zip(texts[::2], texts[1::2], strict=True)
