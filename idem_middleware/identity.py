@@ -102,9 +102,11 @@ def caller_name(options: Options, answer: object) -> str | None:
     """
     if not callable(options.caller):
         return None
-    if isinstance(answer, (str, int, UUID)) and not isinstance(answer, bool) and str(answer):
-        return str(answer)
-    if answer is not None:
+    if isinstance(answer, (str, int, UUID)) and not isinstance(answer, bool):
+        name = str(answer)
+        if name and not name.isspace():
+            return name
+    elif answer is not None:
         logger.error("the caller function must give a string, a whole number or a UUID, not %s", type(answer).__name__)
     raise CallerUnknown
 

@@ -152,6 +152,11 @@ def claim_kind(record: Record, before: Record | None) -> EventKind:
     return EventKind.TAKEN_OVER if before.status is Status.PENDING else EventKind.RUN_AGAIN
 
 
+def function_pk(pk: str) -> str:
+    """The record of work that does not come by HTTP, apart from a request's under the same key."""
+    return hashlib.sha256(f"function:{pk}".encode()).hexdigest()
+
+
 def function_identity(key: str, payload: object, options: Options, caller: str | None = None) -> Identity:
     """The identity of work that does not come by HTTP. It shares no key with any request.
 
@@ -160,7 +165,7 @@ def function_identity(key: str, payload: object, options: Options, caller: str |
     """
     pk = record_pk(options.namespace, caller, validate_key(key, pattern=options.compiled_key_pattern))
     return Identity(
-        pk=hashlib.sha256(f"function:{pk}".encode()).hexdigest(),
+        pk=function_pk(pk),
         fingerprint=fingerprint(
             method="",
             path="",

@@ -54,6 +54,7 @@ TRANSITIONS = (
     Transition("complete", Status.PENDING, Status.COMPLETED, "the answer is final"),
     Transition("fail", Status.PENDING, Status.FAILED, "the answer is not kept"),
     Transition("run again", Status.FAILED, Status.PENDING, "a retry comes"),
+    Transition("erase", Status.COMPLETED, Status.COMPLETED, "its answer is erased"),
     Transition("bind anew", Status.COMPLETED, Status.PENDING, "the retention is over"),
 )
 

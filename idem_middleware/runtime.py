@@ -100,7 +100,7 @@ class Runtime:
     def attempt(self, identity: Identity) -> Attempt:
         """A fresh try, with an owner token of its own even within one process."""
         return Attempt(
-            pk=self._name(identity),
+            pk=self.name_of(identity.pk, identity.options.namespace, identity.caller),
             owner=self._new_owner(),
             fingerprint=identity.fingerprint,
             caller_digest=identity.caller_digest,
@@ -109,11 +109,9 @@ class Runtime:
             margin_seconds=self.store.clock.margin_seconds,
         )
 
-    def _name(self, identity: Identity) -> str:
+    def name_of(self, pk: str, namespace: str, caller: str | None) -> str:
         """What the store knows the record by."""
-        if not self._by_caller:
-            return identity.pk
-        return placed(identity.pk, caller_partition(identity.options.namespace, identity.caller))
+        return placed(pk, caller_partition(namespace, caller)) if self._by_caller else pk
 
     def tell(
         self, kind: EventKind, attempt: Attempt | None, *, attempt_number: int | None = None, **fields: Any

@@ -11,6 +11,7 @@ from idem_middleware.blocking.engine import Engine
 from idem_middleware.errors import ConfigurationError
 from idem_middleware.options import Options
 from idem_middleware.stores.base import Store
+from idem_middleware.stores.memory import MemoryStore
 from idem_middleware.stores.urls import store_from_url
 
 __all__ = ["build", "placement_problems"]
@@ -18,6 +19,7 @@ __all__ = ["build", "placement_problems"]
 logger = logging.getLogger("idem_middleware")
 
 _warned = threading.Event()
+_hinted = threading.Event()
 
 
 def build(store: Store | str | None, engine: Engine | None, options: Mapping[str, Any]) -> tuple[Engine, Options]:
@@ -46,6 +48,7 @@ def build(store: Store | str | None, engine: Engine | None, options: Mapping[str
     if problems or engine is None:
         raise ConfigurationError(problems)
     _warn_without_caller(chosen)
+    _hint_at_guesses(chosen, engine.store)
     return engine, chosen
 
 
@@ -69,4 +72,15 @@ def _warn_without_caller(options: Options) -> None:
             "idempotency: no caller is configured, so all clients share one key space and are told apart by their "
             "Authorization and X-Api-Key headers alone. Set caller to a function that gives the account or user, "
             "or to 'shared' if this is meant."
+        )
+
+
+def _hint_at_guesses(options: Options, store: Store) -> None:
+    """Once per process: who can read the table can guess short bodies, and read the answers."""
+    bare = options.fingerprint_secret is None and options.cipher is None
+    if bare and options.mode != "off" and not isinstance(store, MemoryStore) and not _hinted.is_set():
+        _hinted.set()
+        logger.warning(
+            "idempotency: neither fingerprint_secret nor cipher is set, so whoever can read the table can read stored "
+            "answers, and test guesses about short bodies, such as card numbers, against their fingerprints."
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from idem_middleware.options import Options
+from idem_middleware.problems import ProblemType
 from idem_middleware.records import KeptResponse, OmittedResponse, Record, SealedResponse, Status
 
-__all__ = ["checkpointed", "completed", "failed", "released", "renewed", "undone"]
+__all__ = ["checkpointed", "completed", "erased", "failed", "released", "renewed", "undone"]
 
 
 def completed(
@@ -25,6 +26,12 @@ def completed(
         checkpoint=None,
         transaction=None,
     )
+
+
+def erased(old: Record) -> Record:
+    """Nothing is left of the answer; that the work is done stays known for as long as before."""
+    omitted = OmittedResponse(reason=ProblemType.RESPONSE_NOT_STORED.slug)
+    return replace(old, version=old.version + 1, response=omitted, checkpoint=None)
 
 
 def failed(old: Record, now: float, options: Options, *, unwelcome: bool = False) -> Record:

@@ -6,14 +6,17 @@ import json
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, assert_never
+from uuid import UUID
 
 from idem_middleware.blocking.acquisition import Acquisition
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.engine_base import BaseEngine
+from idem_middleware.erasure import Erasure, erase
 from idem_middleware.errors import RequestRefused
 from idem_middleware.identity import Admitted, CallerUnknown, Identity, Passed, call_caller, caller_name
+from idem_middleware.keys import parse_key, record_pk, validate_key
 from idem_middleware.messages import Request, Response
-from idem_middleware.outcomes import Refused, Replayed, Unprotected, function_identity
+from idem_middleware.outcomes import Refused, Replayed, Unprotected, function_identity, function_pk
 from idem_middleware.settling import Superseded
 
 if TYPE_CHECKING:
@@ -86,6 +89,22 @@ class Engine(BaseEngine):
                 return settled.response or response if isinstance(settled, Superseded) else response
             case _:
                 assert_never(outcome)
+
+    def erase(self, key: str, *, caller: str | int | UUID | None = None, function: bool = False) -> Erasure:
+        """Erase the answer that is kept for this key of this caller; that the work was done stays known.
+
+        `caller` is what the caller function gives (in Django without one: `django:auth.user:PRIMARY_KEY`), `function`
+        says that the work came by `run_once`. The key may be in quotes, as a client may have sent it.
+
+        Raises:
+            StoreUnavailable: perhaps not erased; call it again.
+            KeyInvalid: it is no key.
+        """
+        parsed = parse_key([key]) if key.startswith('"') else validate_key(key)
+        name = None if caller is None else str(caller)
+        pk = record_pk(self.options.namespace, name, parsed or "")
+        pk = function_pk(pk) if function else pk
+        return erase(self.store, self.runtime.name_of(pk, self.options.namespace, name))
 
     def run_once(
         self, key: str, payload: object, function: Callable[[Lease | None], T], *, caller: str | None = None

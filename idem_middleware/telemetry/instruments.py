@@ -195,6 +195,17 @@ _LATE_DUPLICATES = _counter(
     "{request}",
     seed=True,
 )
+_REJECTIONS = _counter(
+    "idempotency_records_rejected",
+    "Stored answers that were not authentic, or not readable with this cipher; nothing was given out, nothing ran.",
+    "{record}",
+    Label("reason", ("authentication", "malformed", "no-cipher", "plain", "unknown-key"), _reason()),
+)
+_CROWDED = _counter(
+    "idempotency_waiters_refused",
+    "Duplicates that could not wait, because as many waited already as the options allow.",
+    "{request}",
+)
 _CANCELLED_TRANSACTIONS = _counter(
     "transact_write_cancellation_reason",
     "Transactions that DynamoDB cancelled, by the reason that decided.",
@@ -242,6 +253,8 @@ _TABLE: Mapping[EventKind, Instrument] = {
     EventKind.STORE_RETRIED: _STORE_RETRIES,
     EventKind.STORE_FAILED: _STORE_FAILURES,
     EventKind.CLOCK_SKEWED: _SKEWS,
+    EventKind.RECORD_REJECTED: _REJECTIONS,
+    EventKind.CROWDED: _CROWDED,
     EventKind.LATE_DUPLICATE: _LATE_DUPLICATES,
     EventKind.TRANSACTION_CANCELLED: _CANCELLED_TRANSACTIONS,
     EventKind.CROSS_REGION_DUPLICATE: _REGIONAL_DUPLICATES,

@@ -10,6 +10,7 @@ E006  a view's options don't fit the settings'        W006  the admin asks for k
                                                       W008  a store in memory is deployed
                                                       W009  nothing tells one caller from another
                                                       W010  REST framework's permissions come after a replay
+                                                      W011  whoever reads the table can guess bodies
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def register_all() -> None:
     register(check_setting)
     register(check_middleware)
     register(check_deployment, deploy=True)
+    register(check_secrets, Tags.security, deploy=True)
     register(check_callers, Tags.security)
     register(check_routes, Tags.urls)
 
@@ -115,6 +117,24 @@ def check_deployment(**_: object) -> list[CheckMessage]:
             "A store in memory forgets all keys at a restart, and other processes do not see them.",
             hint=f'Write "STORE": "dynamodb://TABLE?region=…" into {SETTING}.',
             id="idem_django.W008",
+        )
+    ]
+
+
+def check_secrets(**_: object) -> list[CheckMessage]:
+    """W011."""
+    configured = _configuration()
+    if configured is None or isinstance(configured.engine.store, MemoryStore):
+        return []
+    options = configured.engine.options
+    if options.fingerprint_secret is not None or options.cipher is not None:
+        return []
+    return [
+        checks.Warning(
+            "Whoever can read the table can read stored answers, and test guesses about short bodies, such as card "
+            "numbers, against their fingerprints.",
+            hint=f'Write "FINGERPRINT_SECRET" and "CIPHER" into {SETTING}.',
+            id="idem_django.W011",
         )
     ]
 

@@ -27,7 +27,7 @@ STORE = "STORE"
 _EXAMPLE = '"dynamodb://TABLE?region=…", or "memory://" for a single process'
 
 # What settings write as a dotted path: a settings module can't import code that needs the apps.
-_FUNCTIONS = ("caller", "store_if")
+_FUNCTIONS = ("caller", "store_if", "before_store", "cipher")
 
 
 class Configuration:

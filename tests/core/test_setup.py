@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from idem_middleware import ConfigurationError, Engine, Event, EventKind, MemoryStore, Options, setup
+from idem_middleware.ciphers import AesGcm
 from idem_middleware.events import Observer
 from idem_middleware.runtime import Runtime
 from idem_middleware.upkeep import Upkeep, process_upkeep
@@ -131,3 +132,36 @@ class TestEngines:
         upkeep = Upkeep(threads=False)
         assert Runtime(MemoryStore(), Options(), upkeep=upkeep).upkeep is upkeep
         assert Runtime(MemoryStore(), Options()).upkeep is process_upkeep()
+
+
+class TestGuessing:
+    """Who can read the table can guess bodies and read answers, unless something is done about it."""
+
+    @pytest.fixture(autouse=True)
+    def nobody_was_told_yet(self) -> Iterator[None]:
+        """The hint comes once per process."""
+        setup._hinted.clear()
+        yield
+        setup._hinted.clear()
+
+    def test_it_is_hinted_at_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Where the table is one that others may read."""
+        for _ in range(2):
+            setup.build("dynamodb://table?region=eu-central-1", None, {})
+        assert caplog.text.count("neither fingerprint_secret nor cipher") == 1
+
+    @pytest.mark.parametrize(
+        ("store", "options"),
+        [
+            ("memory://", {}),
+            ("dynamodb://table?region=eu-central-1", {"mode": "off"}),
+            ("dynamodb://table?region=eu-central-1", {"fingerprint_secret": b"s"}),
+            ("dynamodb://table?region=eu-central-1", {"cipher": AesGcm({"a": b"k" * 32})}),
+        ],
+    )
+    def test_it_is_not_where_nobody_could(
+        self, caplog: pytest.LogCaptureFixture, store: str, options: dict[str, object]
+    ) -> None:
+        """In memory, switched off, or with either of them."""
+        setup.build(store, None, options)
+        assert "fingerprint_secret" not in caplog.text

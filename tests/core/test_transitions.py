@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,8 +71,17 @@ def test_every_claim_lies_on_the_table(found: Record | None) -> None:
 
 
 def test_the_table_has_no_way_back_from_completed_but_a_new_binding() -> None:
-    """What is done stays done until its retention is over."""
-    assert [edge.name for edge in TRANSITIONS if edge.before is Status.COMPLETED] == ["bind anew"]
+    """What is done stays done until its retention is over; only its answer may go before."""
+    assert [edge.name for edge in TRANSITIONS if edge.before is Status.COMPLETED] == ["erase", "bind anew"]
+
+
+def test_what_is_erased_is_done_for_as_long_as_before() -> None:
+    """Nothing is left of the answer, and nothing runs again."""
+    old = transitions.completed(record_of(), KEPT, NOW, OPTIONS)
+    new = transitions.erased(old)
+    assert new == replace(
+        old, version=old.version + 1, response=OmittedResponse(reason="response-not-stored"), checkpoint=None
+    )
 
 
 def test_names_of_the_table_are_unique() -> None:

@@ -21,6 +21,7 @@ from rest_framework.viewsets import ModelViewSet
 from idem_django import IdempotencyMiddleware, idempotent, not_idempotent
 from idem_django.checks import check_callers, check_routes
 from idem_django.rest_framework import IdempotentMixin
+from idem_middleware.ciphers import AesGcm
 from tests.adapters.django.projects import Urlconf
 
 FINE = {"STORE": "memory://", "EXEMPT_PATHS": ["/admin/", "/accounts/"]}
@@ -161,9 +162,16 @@ def test_login_pages_that_are_not_here(found: Any, url: str) -> None:
 
 def test_a_store_in_memory_is_not_deployed(found: Any) -> None:
     assert ids(found(deploy=True)) == ["W008"]
-    durable = {**FINE, "STORE": "dynamodb://orders?region=eu-central-1"}
+    durable = {**FINE, "STORE": "dynamodb://orders?region=eu-central-1", "FINGERPRINT_SECRET": "s"}
     assert ids(found(deploy=True, IDEMPOTENCY=durable)) == []
     assert ids(found(deploy=True, IDEMPOTENCY={})) == ["E004"]
+
+
+def test_a_table_that_bodies_can_be_guessed_from_is_told_of(found: Any) -> None:
+    durable = {**FINE, "STORE": "dynamodb://orders?region=eu-central-1"}
+    assert ids(found(deploy=True, IDEMPOTENCY=durable)) == ["W011"]
+    assert ids(found(deploy=True, IDEMPOTENCY={**durable, "CIPHER": AesGcm({"a": b"k" * 32})})) == []
+    assert ids(found(IDEMPOTENCY=durable)) == []
 
 
 @pytest.mark.parametrize(("caller", "expected"), [(None, ["W009"]), ("shared", [])])
