@@ -97,7 +97,7 @@ def decode(operation: str, status: int, headers: Mapping[str, str], body: bytes)
 def _object(body: bytes) -> dict[str, Any] | None:
     try:
         parsed = _loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # DynamoDB nests no deeper than 32 levels
         return None
     return parsed if isinstance(parsed, dict) else None
 
@@ -128,7 +128,7 @@ def _restore_members(operation: str, answer: dict[str, Any]) -> None:
             _restore_items(unprocessed["Keys"])
         _restore_items(reason["Item"] for reason in answer.get("CancellationReasons", ()) if "Item" in reason)
         _restore_items(answer.get("Items", ()))
-    except (AttributeError, KeyError, TypeError, ValueError) as exc:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as exc:
         raise ResponseParserError(f"the answer to {operation} has another shape than DynamoDB's") from exc
 
 
