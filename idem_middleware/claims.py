@@ -42,6 +42,8 @@ MAX_ROUNDS = 16
 _RENEWAL_DEADLINE_SECONDS = 1.0  # a renewal holds the lease's lock, so a completion may wait this long for it
 _LATE_RECORDING_SECONDS = 60.0  # how long an answer is tried to be recorded after its client has it
 _MOST_LONG_UNDOS = 10_000  # keys looked after for longer than a lease: some MB, and seconds once the store is back
+_MOST_UNDOS = 10_000  # keys looked after at once while the store is away, at 2 to 3 KB each
+_MOST_UNCERTAIN = 1_000  # attempts of one key that are remembered
 _LANDING_SECONDS = 6.0  # how long a write that was given up may still be on its way to the store
 _BACKOFF_SECONDS = (0.2, 5.0)
 _CHUNK_ALLOWANCE_SECONDS = 0.25  # a large answer is allowed longer than one call
@@ -393,6 +395,8 @@ def undo_later(runtime: Runtime, attempt: Attempt, old: Record | None) -> None:
         undo = runtime.undos.get(attempt.pk)
         is_first = undo is None
         if undo is None:
+            if len(runtime.undos) >= _MOST_UNDOS:
+                return  # a flood while the store is away: the key is locked until its lease is over, like after a crash
             undo = runtime.undos[attempt.pk] = Undo(runtime, attempt)
         undo.add(attempt, old, now)
     if is_first:
@@ -413,7 +417,8 @@ class Undo:
 
     def add(self, attempt: Attempt, old: Record | None, now: float) -> None:
         """One more of them. Call it under the runtime's lock."""
-        self._owners.add(attempt.owner)
+        if len(self._owners) < _MOST_UNCERTAIN:
+            self._owners.add(attempt.owner)
         tried, refuses = attempt.tried, attempt.options.on_abandoned == "refuse"
         if tried is not None:
             self._until = max(self._until, tried.bound_until if refuses else tried.expires_at)

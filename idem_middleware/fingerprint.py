@@ -25,6 +25,8 @@ FINGERPRINT_VERSION = 1
 """The first byte of every fingerprint. It grows with every change that makes any request's fingerprint another."""
 
 _MAX_DEPTH = 250  # more than a JSON document may have
+# A path may select parts of a document several times over; what is compared need not be larger than any document.
+_MAX_WRITTEN_BYTES = 16 * 1024 * 1024
 
 
 def fingerprint(
@@ -66,7 +68,7 @@ def canonical_value(value: object) -> bytes:
 
     Raises:
         TypeError: a value of another type is in it. The message names the type only.
-        ValueError: it is nested too deep, or holds itself.
+        ValueError: it is nested too deep, too large, or holds itself.
     """
     written = bytearray()
     # No recursion, so that no depth of the stack decides. The values yet to come, the next one last.
@@ -75,6 +77,8 @@ def canonical_value(value: object) -> bytes:
         item, depth = waiting.pop()
         if depth > _MAX_DEPTH:
             raise ValueError(f"the value is nested deeper than {_MAX_DEPTH}")
+        if len(written) > _MAX_WRITTEN_BYTES:
+            raise ValueError(f"the value is larger than {_MAX_WRITTEN_BYTES} bytes")
         tag, text, members = _taken_apart(item)
         written += tag + b"%d:%d:" % (len(text), len(members)) + text
         waiting.extend((member, depth + 1) for member in reversed(members))

@@ -26,6 +26,9 @@ MAX_KEY_LENGTH = 255
 PLACE = "@"
 """Stands in a record's name before the partition that it lies in, where the store has partitions."""
 
+# A key may take twice its length, with every character escaped, and have parameters. Servers let in 16 times this.
+_MAX_LINE_LENGTH = 4096
+
 _MAX_INTEGER_BITS = 848  # more bits can't be written in 255 decimal digits
 
 _OPTIONAL_WHITE_SPACE = " \t"
@@ -77,6 +80,8 @@ def parse_key(values: Sequence[str], *, strict: bool = False, pattern: re.Patter
         return None
     if len(values) > 1:
         raise KeyInvalid("The request has more than one idempotency key; send exactly one.")
+    if len(values[0]) > _MAX_LINE_LENGTH:
+        raise KeyInvalid(_TOO_LONG)
     value = values[0].strip(_OPTIONAL_WHITE_SPACE)
     if not value:
         raise KeyInvalid("The idempotency key is empty.")

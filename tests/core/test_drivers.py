@@ -1498,3 +1498,75 @@ class _Kept(list[Any]):
     def append(self, item: Any) -> None:
         self._notes.append(item)
         super().append(item)
+
+
+def test_a_flood_while_the_store_is_away_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many keys are looked after, and so many attempts of each; the others are free when their lease is over."""
+    monkeypatch.setattr(claims, "_MOST_UNDOS", 3)
+    monkeypatch.setattr(claims, "_MOST_UNCERTAIN", 2)
+    world.store.fail(Fault.LOST_REQUEST, times=None)
+    for number in range(5):
+        for _ in range(4):
+            assert world.problem(request(key=f"k{number}")) == "store-unavailable"
+    assert len(world.runtime.undos) == 3
+    assert {len(undo._owners) for undo in world.runtime.undos.values()} == {2}
+    world.store.recover()
+    world.pass_by(120)
+    assert world.runtime.undos == {}
+    assert world.lease(request(key="k4")).attempt == 1
+
+
+class TestCrowds:
+    """A flood of duplicates of one request does not hold everybody's threads: the rest is told to come again."""
+
+    def wait_in_crowd(self, world: World, *boarded: str, **options: Any) -> str:
+        """Try to wait where others do already, on threads."""
+        _lease = world.another().lease()
+        world.problem()
+        pk = world.store.calls[-1].pk
+        for name in boarded:
+            world.runtime.flights.board(pk if name == "same" else name, lambda: None, on_thread=True)
+        world.events.clear()
+        return world.problem(wait_seconds=5, **options)
+
+    @pytest.mark.parametrize(
+        ("boarded", "bound"),
+        [
+            (["same"], {"max_waiters_per_key": 1}),
+            (["same", "other"], {"max_waiters": 2}),
+            ([], {"max_waiters": 0}),
+        ],
+    )
+    def test_who_finds_no_place_is_refused_at_once(
+        self, world: World, boarded: list[str], bound: dict[str, int]
+    ) -> None:
+        """As if nobody might wait."""
+        assert self.wait_in_crowd(world, *boarded, **bound) == "in-progress"
+        assert world.kinds() == ["crowded", "refused"]
+        assert world.pauses == []
+        assert world.outcomes[-1] == "refused in-progress 5"
+
+    @pytest.mark.parametrize(
+        ("boarded", "bound"),
+        [
+            (["other"], {"max_waiters_per_key": 1}),
+            (["same"], {"max_waiters_per_key": 2}),
+            (["same", "other"], {"max_waiters": 3}),
+        ],
+    )
+    def test_who_finds_a_place_waits(self, world: World, boarded: list[str], bound: dict[str, int]) -> None:
+        """Other keys' crowds are no matter."""
+        assert self.wait_in_crowd(world, *boarded, **bound) == "in-progress"
+        assert world.kinds() == ["refused", "waited"]
+
+    def test_threads_are_fewer(self, world: World) -> None:
+        """A waiting coroutine costs little; a waiting thread is one that serves nobody."""
+        self.wait_in_crowd(world, "a", "b", max_waiting_threads=2)
+        assert (world.kinds()[0] == "crowded") is isinstance(world, SyncWorld)
+
+    def test_who_leaves_makes_room(self, world: World) -> None:
+        """However it left."""
+        _lease = world.another().lease()
+        for _ in range(3):
+            assert world.problem(wait_seconds=1, max_waiters=1, max_waiting_threads=1) == "in-progress"
+        assert world.kinds() == ["refused", "waited"] * 3

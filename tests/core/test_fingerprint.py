@@ -400,3 +400,12 @@ def test_written_values_never_change() -> None:
     assert canonical_value({"b": [1, "x"], "a": None}) == (
         b"object0:4:str1:0:anull0:0:str1:0:blist0:2:int1:0:1str1:0:x"
     )
+
+
+def test_a_path_that_selects_the_document_many_times_over_is_bounded() -> None:
+    """The operator writes the path, the client the document."""
+    value: object = "x" * 1024
+    for _ in range(20):
+        value = [value, value]  # a million times the text, in twenty lists
+    with pytest.raises(ValueError, match="larger than"):
+        canonical_value(value)

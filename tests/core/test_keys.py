@@ -323,3 +323,10 @@ def test_callers_share_no_partition() -> None:
     """No caller, the empty one, and the same one in another namespace are others."""
     places = [("", None), ("", ""), ("", "ann"), ("n", "ann"), ("nann", None), ("", "nann")]
     assert len({caller_partition(*place) for place in places}) == len(places)
+
+
+@pytest.mark.parametrize("line", ['"a"' + ";b=1" * 2000, "a" * 5000, " " * 5000 + "a", '"' + '\\"' * 3000])
+def test_a_line_that_no_key_needs_is_not_even_read(line: str) -> None:
+    """What a server lets in may be 64 KB, and is sent by whoever likes to."""
+    with pytest.raises(KeyInvalid, match="longer than 255"):
+        parse_key([line])
