@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.guided [TARGET …] [--seconds 60] [--keep]
 
-Each target runs in a process of its own, over the kept corpus; `--keep` adds what reached new code to it, as small as
-libFuzzer can make it. What fails is written to `crashes/` and said; the exit status says whether anything did.
+Each target runs in a process of its own, over the kept corpus; `--keep` adds what reached new code to it, the smallest
+first. What fails is written to `crashes/` and said; the exit status says whether anything did.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 
 CORPUS = Path(__file__).parent / "corpus"
 CRASHES = Path("crashes")
+_MOST_KEPT = 120  # small files: the default tests read them all
+_CHILD = "--child"
 _LONGEST_BYTES = 4096
 _GRACE_SECONDS = 120  # to start and to stop: instrumenting takes some seconds
 
@@ -27,10 +30,7 @@ def main() -> int:
     parser.add_argument("targets", nargs="*")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--keep", action="store_true")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    chosen, more = parser.parse_known_args()
-    if chosen.one:
-        fuzz(chosen.one, more)
+    chosen = parser.parse_args()
     targets = import_module("tests.fuzz.guided.targets").TARGETS
     failed = [name for name in chosen.targets or targets if not run(name, chosen.seconds, keep=chosen.keep)]
     print(f"{len(chosen.targets or targets)} targets, {len(failed)} failed: {', '.join(failed) or 'none'}")
@@ -48,12 +48,20 @@ def run(target: str, seconds: int, *, keep: bool) -> bool:
         print(f"--- {target}: {seconds} s", flush=True)
         finished = _child(target, [found, str(kept), "-timeout=10", "-print_final_stats=1", *limits], seconds)
         if keep and finished:
-            _child(target, ["-merge=1", str(kept), found, f"-max_len={_LONGEST_BYTES}"], seconds)
+            keep_smallest(Path(found), kept)
     return finished
 
 
+def keep_smallest(found: Path, kept: Path) -> None:
+    """Add what reached new code to the corpus; each file is named by what is in it."""
+    room = _MOST_KEPT - len(list(kept.iterdir()))
+    for path in sorted(found.iterdir(), key=lambda path: path.stat().st_size)[: max(0, room)]:
+        data = path.read_bytes()
+        (kept / sha256(data).hexdigest()[:16]).write_bytes(data)
+
+
 def _child(target: str, arguments: list[str], seconds: int) -> bool:
-    command = [sys.executable, "-m", "tests.fuzz.guided", "--one", target, *arguments]
+    command = [sys.executable, "-m", "tests.fuzz.guided", _CHILD, target, *arguments]
     try:
         ended = subprocess.run(
             command, timeout=seconds + _GRACE_SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
@@ -84,4 +92,6 @@ def fuzz(target: str, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == [_CHILD]:
+        fuzz(sys.argv[2], sys.argv[3:])
     sys.exit(main())
