@@ -114,7 +114,7 @@ def plan_completion(
     too_large = len(response.body) > options.max_response_bytes or header_bytes(headers) > MAX_HEADER_BYTES
     if too_large or len(headers) > MAX_HEADER_LINES:
         return plan_omission(ProblemType.RESPONSE_NOT_STORED, location, options, claimed=claimed, reason="too-large")
-    if inline_bytes is not None:
+    if inline_bytes is not None and options.cipher is not None:
         inline_bytes -= reserved_bytes(headers, options)
     kept, chunks = pack(Response(response.status, headers, response.body), headers, inline_bytes=inline_bytes)
     if options.cipher is None:

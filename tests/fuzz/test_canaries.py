@@ -11,6 +11,7 @@ import pytest
 
 from idem_middleware import Engine, Event, MemoryStore, Options
 from idem_middleware.body import RequestBody
+from idem_middleware.ciphers import AesGcm
 from idem_middleware.messages import Request, Response
 from idem_middleware.stores.dynamodb.items import item_of
 
@@ -32,6 +33,25 @@ def _fails_on_the_answer(response: Response) -> bool:
     raise ValueError(f"no answer to keep: {response.body!r} {response.headers!r}")
 
 
+class _FailsToSeal:
+    """A cipher that tells in its error what it was to seal."""
+
+    overhead_bytes = 0
+    reads_plain = True
+
+    def is_ready(self, sealed: bytes | None) -> bool:
+        return True
+
+    def prepare(self, sealed: bytes | None) -> None:
+        """Nothing to prepare."""
+
+    def seal(self, plain: bytes, associated: bytes) -> bytes:
+        raise ValueError(f"can't seal {plain!r} with {KEY}")
+
+    def open(self, sealed: bytes, associated: bytes) -> bytes:
+        raise ValueError(f"can't open {sealed!r} with {KEY}")
+
+
 def _fails_on_the_event(event: Event) -> None:
     raise RuntimeError("the observer is broken")
 
@@ -45,6 +65,8 @@ NOISY: dict[str, dict[str, Any]] = {
     "key-function": {"key": _fails_on_the_body},
     "body-key": {"key": "detail.orderId"},
     "store-if": {"store_if": _fails_on_the_answer},
+    "before-store": {"before_store": _fails_on_the_answer},
+    "cipher": {"cipher": _FailsToSeal()},
     "observers": {"observers": [_fails_on_the_event]},
     "pattern": {"key_pattern": "uuid"},
     "strict": {"strict_key": True},
@@ -119,3 +141,14 @@ def test_nothing_confidential_is_logged_on_an_event_loop(name: str, caplog: pyte
         asyncio.run(engine.run(_request(KEY), handler))
     logged = repr([logging.Formatter("%(message)s").format(record) for record in caplog.records])
     assert not [secret for secret in SECRETS if secret in logged]
+
+
+def test_under_a_cipher_the_table_holds_nothing_of_the_answer_either() -> None:
+    """Not its status line, its headers or its body; in memory or on DynamoDB."""
+    store = MemoryStore()
+    engine = Engine(store, Options(caller="shared", cipher=AesGcm({"a": b"k" * 32})))
+    answer = Response(201, (("X-Card", BODY), ("Location", f"/{KEY}")), BODY.encode())
+    assert engine.run(_request(KEY), lambda lease: answer) == answer
+    assert dict(engine.run(_request(KEY), lambda lease: answer).headers)["X-Card"] == BODY
+    kept = repr([(record, item_of(record)) for record in store._records.values()])
+    assert not [secret for secret in SECRETS if secret in kept]
