@@ -210,10 +210,10 @@ def _as_json(seen: Seen) -> dict[str, Any]:
 
 def _answer(store: DynamoDBStore, seen: Seen) -> Response | None:
     """The answer as retries get it; None where there is none, or its chunks are missing or damaged."""
-    response = seen.record.response
-    if not isinstance(response, KeptResponse):
+    if not isinstance(seen.record.response, KeptResponse):
         return None
-    return fetch(store, seen.record, response, Options())
+    answer = fetch(store, seen.record, Options())
+    return answer if isinstance(answer, Response) else None
 
 
 def _body_json(response: Response | None) -> dict[str, str] | None:
