@@ -33,9 +33,8 @@ _TIMES_SLOWER = 4.0
 _OPTIONS = (
     "-qx",
     *("-m", "not dynamodb_local"),
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # the plugins are imported before pytest runs
-    *("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"),
-    "--hypothesis-seed=0",
+    "--assert=plain",  # no mutant's process has the time to rewrite anything
+    *("-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0"),
 )
 _NOT_OURS = ("pytest", "hypothesis", "boto3", "botocore.exceptions", "asyncio", "jmespath", "python_multipart", "moto")
 
@@ -66,9 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _print("\n".join(f"{mutant.line:4} {mutant.name}" for mutant in chosen))
             continue
         began_at = time.monotonic()
-        alive = [mutant for mutant, killed in tried(module, path, chosen, parsed.workers) if not killed]
-        for mutant in alive:
-            _print(f"  SURVIVED line {mutant.line}: {mutant.name}{' (listed)' if mutant.name in listed else ''}")
+        alive = []
+        for mutant, killed in tried(module, path, chosen, parsed.workers):
+            if not killed:
+                alive.append(mutant)
+                _print(f"  SURVIVED line {mutant.line}: {mutant.name}{' (listed)' if mutant.name in listed else ''}")
         seconds = time.monotonic() - began_at
         _print(f"{module}: {len(chosen) - len(alive)} of {len(chosen)} mutants killed, {seconds:.0f} s")
         total, survived = total + len(chosen), survived + len(alive)
@@ -128,6 +129,7 @@ def _forked(module: str, path: Path, mutant: Mutant | None, *, limit_seconds: fl
     try:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
+            os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
             status = _tested(module, path, mutant)
     except BaseException:  # noqa: BLE001 - a mutant may do anything, and its process must end here
         traceback.print_exc()

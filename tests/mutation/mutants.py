@@ -57,7 +57,10 @@ class Mutant:
 
 
 def mutants(source: str, module: str) -> list[Mutant]:
-    """All of them, in the order of the code. Docstrings, annotations, decorators and `__all__` are left alone."""
+    """All of them, in the order of the code.
+
+    Docstrings, annotations, decorators, `__all__` and the words of errors are left alone.
+    """
     original = ast.parse(source)
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
@@ -106,6 +109,8 @@ class _Mutator(ast.NodeTransformer):
         return visited
 
     def _inside(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.Raise):  # what is raised is for developers to read
+            return node
         for field, value in ast.iter_fields(node):
             if field in ("annotation", "returns", "decorator_list", "type_params", "bases") or _is_left_alone(node):
                 continue
