@@ -43,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     groups = {"small": SMALL, "large": LARGE, "roamed": ROAMED}
     worlds = [world for name in parsed.world or () for world in groups.get(name) or (named[name],)] or [_world(parsed)]
-    return max([_explore(world, parsed) for world in worlds])
+    total = Report()
+    status = max([_explore(world, parsed, total) for world in worlds])
+    if len(worlds) > 1 and parsed.random is None:
+        _print(f"{len(worlds)} worlds: {total.states:,} states, {total.steps:,} steps, {total.schedules:.3g} schedules")
+    return status
 
 
 def _world(parsed: argparse.Namespace) -> World:
@@ -70,7 +74,7 @@ def _world(parsed: argparse.Namespace) -> World:
     )
 
 
-def _explore(world: World, parsed: argparse.Namespace) -> int:
+def _explore(world: World, parsed: argparse.Namespace, total: Report) -> int:
     began_at = time.perf_counter()
     with driven():
         explorer = Explorer(world)
@@ -79,6 +83,7 @@ def _explore(world: World, parsed: argparse.Namespace) -> int:
                 return _wander(explorer, parsed)
             report = explorer.exhaust(most_states=parsed.most_states)
         except TooManyError as stopped:
+            _add(total, stopped.report)
             _tell(world, stopped.report, began_at, "stopped")
             return 0
         except Broken as broken:
@@ -86,8 +91,15 @@ def _explore(world: World, parsed: argparse.Namespace) -> int:
             return 1
         finally:
             explorer.close()
+    _add(total, report)
     _tell(world, report, began_at, "all of it")
     return 0
+
+
+def _add(total: Report, report: Report) -> None:
+    total.states += report.states
+    total.steps += report.steps
+    total.schedules += report.schedules
 
 
 def _wander(explorer: Explorer, parsed: argparse.Namespace) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from unittest.mock import patch
 
 from botocore.exceptions import ClientError, ReadTimeoutError
@@ -21,20 +21,24 @@ from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.blocking.engine import Engine
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.body import RequestBody
+from idem_middleware.claims import BaseLease
 from idem_middleware.clock import CorrectedClock
+from idem_middleware.errors import LeaseLost, StoreUnavailable
 from idem_middleware.events import Event
 from idem_middleware.keys import record_pk
 from idem_middleware.runtime import Runtime
 from idem_middleware.stores.dynamodb import DynamoDBStore
 from idem_middleware.stores.threaded import ThreadedStore
+from idem_middleware.transactions import Put
 from idem_middleware.upkeep import Upkeep
 from tests.exploration.loop import Spawner, SteppedLoop
-from tests.exploration.model import Table
+from tests.exploration.model import Table, pk_of
 from tests.exploration.scheduler import Arrive, Fate, Interrupt, Pause, Process, Work
 from tests.exploration.worlds import Client, World
 
 __all__ = [
     "KEY",
+    "LEDGER",
     "LONGEST_POLL",
     "PK",
     "START",
@@ -48,6 +52,9 @@ __all__ = [
 ]
 
 KEY = "order-17"
+LEDGER = "ledger"
+"""The application's own table, which it writes to in transactions."""
+
 PK = record_pk("", None, KEY)
 START = 2.0**30
 """When everything begins. From here on a double of seconds is exact to a quarter of a microsecond."""
@@ -133,6 +140,9 @@ class _Client:
     def get_item(self, **request: Any) -> dict[str, Any]:
         return self._call("get_item", request)
 
+    def transact_write_items(self, **request: Any) -> dict[str, Any]:
+        return self._call("transact_write_items", request)
+
     def _call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         fate = self._process.wait(self._table.call(operation, request))
         assert isinstance(fate, Fate)
@@ -148,15 +158,9 @@ class _Client:
                 raise Interrupt
             case _:
                 assert fate.reply is not None
-                if request_pk(request) == PK:
+                if pk_of(request) == PK:
                     self._process.show(fate.reply)
                 return self._table.response(fate.reply, self._process.time if self._dated else None)
-
-
-def request_pk(request: Mapping[str, Any]) -> str:
-    """The item that a request is about."""
-    key = request["Item"] if "Item" in request else request["Key"]
-    return str(key["pk"]["S"])
 
 
 def begin(world: World, table: Table, generation: Generation) -> Process:
@@ -190,7 +194,7 @@ def begin(world: World, table: Table, generation: Generation) -> Process:
         options = _options(world, 0.0 if generation.rescue else visitor.patience)
         last_try = first_try + _RESCUE_TRIES if generation.rescue else world.tries
         visit = _visit_async if visitor.asynchronous else _visit
-        run = _Visit(process, runtime, options, visitor, number, first_try, last_try)
+        run = _Visit(process, runtime, options, visitor, number, first_try, last_try, world.transacts)
         process.spawn(partial(visit, run), Arrive(number))
     return process
 
@@ -222,6 +226,7 @@ class _Visit:
     number: int
     first_try: int
     last_try: int
+    transacts: str = ""
     began_at: float = 0.0
 
     @property
@@ -236,9 +241,24 @@ class _Visit:
             self.began_at = self.process.time
             yield f"{self.client.name}{number}"
 
+    def begin(self, owner: str, lease: BaseLease | None) -> Sequence[Put]:
+        """The application begins its work; gives what it writes to its own table at once."""
+        self.process.tell(Began(owner))
+        is_done = lease is None or lease.checkpoint is not None
+        return [] if self.transacts != "checkpoint" or is_done else [Put(LEDGER, {"id": owner})]
+
+    def end(self, owner: str, response: Response) -> Sequence[Put]:
+        """The application ends its work with this; gives what it writes to its own table together with it."""
+        is_done = self.transacts == "completion" and response.status == _CREATED
+        return [Put(LEDGER, {"id": owner})] if is_done else []
+
+    def fails(self, owner: str, error: Exception) -> _HandlerError:
+        """Its transaction was refused, or nobody knows what became of it: the application raises."""
+        self.process.tell(Ended(owner, "raises"))
+        return _HandlerError(str(error))
+
     def work(self, owner: str) -> Response:
         """What the application does."""
-        self.process.tell(Began(owner))
         how = self.process.wait(Work(owner))
         assert isinstance(how, str)
         self.process.tell(Ended(owner, how))
@@ -289,6 +309,16 @@ class _HandlerError(Exception):
     """What the application raises."""
 
 
+_REFUSED = (LeaseLost, StoreUnavailable)
+
+AnyLease = TypeVar("AnyLease", Lease, AsyncLease)
+
+
+def _of(lease: AnyLease | None) -> AnyLease:
+    assert lease is not None
+    return lease
+
+
 def _visit(visit: _Visit) -> None:
     engine = Engine(visit.runtime.store, visit.options, runtime=visit.runtime)
     for owner in visit.attempts():
@@ -300,7 +330,18 @@ def _visit(visit: _Visit) -> None:
 
 def _try(visit: _Visit, engine: Engine, owner: str) -> Response | None:
     def handler(lease: Lease | None) -> Response:
-        return visit.work(owner)
+        try:
+            if items := visit.begin(owner, lease):
+                _of(lease).transact(items)
+        except _REFUSED as error:
+            raise visit.fails(owner, error) from error
+        response = visit.work(owner)
+        try:
+            if items := visit.end(owner, response):
+                _of(lease).complete_with(items, response)
+        except _REFUSED as error:
+            raise visit.fails(owner, error) from error
+        return response
 
     visit.process.owner = owner
     try:
@@ -331,9 +372,20 @@ async def _visiting(visit: _Visit) -> None:
 async def _try_async(visit: _Visit, engine: AsyncEngine, owner: str) -> Response | None:
     async def handler(lease: AsyncLease | None) -> Response:
         try:
-            return visit.work(owner)
+            if items := visit.begin(owner, lease):
+                await _of(lease).transact(items)
+        except _REFUSED as error:
+            raise visit.fails(owner, error) from error
+        try:
+            response = visit.work(owner)
         except Interrupt as cut:
             raise asyncio.CancelledError from cut
+        try:
+            if items := visit.end(owner, response):
+                await _of(lease).complete_with(items, response)
+        except _REFUSED as error:
+            raise visit.fails(owner, error) from error
+        return response
 
     visit.process.owner = owner
     try:

@@ -49,12 +49,16 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """A write was applied, at this true time, that a thread of this process had asked for."""
+    """A write was applied, at this true time, that a thread of this process had asked for.
+
+    `entries` is how many items the application's own table has with it.
+    """
 
     time: float
     place: int
     old: Standing | None
     new: Standing
+    entries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class History:
     crashes: int = 0
     lost_leases: int = 0
     faults: int = 0
+    entries_before: int = 0
     leases: tuple[tuple[str, float], ...] = ()
     deeds: tuple[tuple[str, str], ...] = ()
     dead: frozenset[str] = frozenset()
@@ -127,7 +132,7 @@ def remember(world: World, history: History, event: Event) -> History:
             return replace(history, runs=history.runs + 1, deeds=_with(history.deeds, owner, "runs"))
         case Seen(what=Ended(owner, how)):
             failed, moved = how in ("fails", "raises", "moved"), how == "moved"
-            deed = "cut" if how == "cut" else "failed" if failed else "answered"
+            deed = how if how in ("cut", "moved") else "failed" if failed else "answered"
             return replace(
                 history,
                 failures=history.failures + (failed and not moved),
@@ -154,20 +159,28 @@ def _remember_write(world: World, history: History, event: Wrote) -> History:
     if old is not None and old.owner == new.owner:
         return history
     history = replace(history, deeds=_with(history.deeds, new.owner, "claimed"))
-    if old is None:  # at first, or after the sweeper, when the key was bound for long enough
-        return _bound_anew(history)
+    if old is None:
+        return _bound_anew(history, event)
     if old.status == PENDING and old.owner not in history.dead:
         history = replace(history, lost_leases=history.lost_leases + 1)
     if old.status == PENDING:
         history = replace(history, superseded=history.superseded | {old.owner})
-    if old.bound_until > old.created_at and event.time + _ahead(world, event.place, shown=True) >= old.bound_until:
-        # The key was bound long enough, and is somebody else's now.
-        history = _bound_anew(history)
-    return history
+    return _bound_anew(history, event) if _binds_anew(world, event) else history
 
 
-def _bound_anew(history: History) -> History:
-    return replace(history, runs=0, failures=0, sent_elsewhere=0, crashes=0, lost_leases=0)
+def _binds_anew(world: World, event: Wrote) -> bool:
+    """Whether the key was bound for long enough, and is somebody else's now; at first, or after the sweeper, too."""
+    old = event.old
+    if old is None:
+        return True
+    over = event.time + _ahead(world, event.place, shown=True) >= old.bound_until > old.created_at
+    return over and old.owner != event.new.owner
+
+
+def _bound_anew(history: History, event: Wrote) -> History:
+    return replace(
+        history, runs=0, failures=0, sent_elsewhere=0, crashes=0, lost_leases=0, entries_before=event.entries
+    )
 
 
 # --- the promises ---
@@ -188,7 +201,7 @@ def one_owner(world: World, history: History, event: Event) -> Iterator[str]:
     if new.status != PENDING or not _trusted(world):
         return
     for owner, until in history.leases:
-        if owner == new.owner or owner in history.dead or history.deed(owner) in ("failed", "cut", None):
+        if owner == new.owner or owner in history.dead or history.deed(owner) in ("failed", "moved", "cut", None):
             continue
         if _now(world, owner, event.time) < until and _now(world, new.owner, event.time) < new.expires_at:
             yield f"{owner} and {new.owner} both hold a live lease"
@@ -290,7 +303,7 @@ def versions_grow(world: World, history: History, event: Event) -> Iterator[str]
     expected = 1 if old is None else old.version + 1
     if new.version != expected:
         yield f"{new.owner} wrote version {new.version} instead of {expected}"
-    if new.attempt not in _next_attempts(world, event):
+    if new.attempt not in _next_attempts(world, history, event):
         yield f"{new.owner} wrote attempt {new.attempt} over attempt {old.attempt if old else 0}"
     deed = history.deed(new.owner)
     if (
@@ -301,21 +314,38 @@ def versions_grow(world: World, history: History, event: Event) -> Iterator[str]
         and new.bound_until < old.bound_until
     ):
         yield f"{new.owner} frees the key, which an earlier attempt has bound"
-    if new.status == FAILED and deed not in ("claimed", "failed"):
+    if new.status == FAILED and deed == "failed" and old is not None and new.bound_until < old.bound_until:
+        yield f"{new.owner} frees the key, although its handler has failed"
+    if new.status == FAILED and deed not in ("claimed", "failed", "moved"):
         yield f"{new.owner} gave the key back although its handler {deed or 'has claimed nothing'}"
-    kept = deed == "answered" or (deed == "failed" and world.settings.get("on_error") == "store")
+    # A transaction may be applied and its caller hear nothing of it: so it raises.
+    kept = deed == "answered" or (deed == "failed" and (world.settings.get("on_error") == "store" or world.transacts))
     if new.status == COMPLETED and not kept and new.answer != "outcome-unknown":
         yield f"{new.owner} recorded an answer although its handler {deed or 'never ran'}"
 
 
-def _next_attempts(world: World, event: Wrote) -> tuple[int, ...]:
+def transacted_once(world: World, history: History, event: Event) -> Iterator[str]:
+    """What is written together with a claim is written once, and whoever comes next can see that it was."""
+    if not isinstance(event, Wrote) or not world.transacts:
+        return
+    new = event.new
+    entries = 0 if _binds_anew(world, event) else event.entries - history.entries_before
+    if entries > 1:
+        yield f"{new.owner} has done again what was done before"
+    if entries and not new.has_checkpoint and new.status != COMPLETED:
+        yield f"{new.owner} wrote {new.status} without a word of what was done"
+    if world.transacts == "completion" and new.status == COMPLETED and not entries:
+        yield f"{new.owner} completed without doing what belongs to it"
+
+
+def _next_attempts(world: World, history: History, event: Wrote) -> tuple[int, ...]:
     """The numbers that this write may bear; two, where the clock is not known well enough to say."""
     old, new = event.old, event.new
     if old is None:
         return (1,)
     if old.owner == new.owner:
-        # A claim that never began gives its number back.
-        return (old.attempt, old.attempt - 1) if new.status == FAILED and old.attempt > 1 else (old.attempt,)
+        never_began = new.status == FAILED and history.deed(new.owner) == "claimed"
+        return (old.attempt - 1,) if never_began and old.attempt > 1 else (old.attempt,)  # it gives its number back
     latest = event.time + _ahead(world, event.place, shown=True)
     free_at = old.expires_at if old.status == COMPLETED else old.bound_until
     if latest < free_at:
@@ -354,6 +384,10 @@ def _honest(world: World, history: History, event: Wrote) -> Iterator[str]:
         least = ended + _behind(world, event.place) + seconds
         if new.expires_at < least:
             yield f"{new.owner} keeps its answer for {least - new.expires_at:g} s too short"
+    if new.status == FAILED and seconds and ended is not None and history.deed(new.owner) == "failed":
+        least = ended + _behind(world, event.place) + seconds
+        if new.expires_at < least:
+            yield f"{new.owner} lets others try again {least - new.expires_at:g} s too early"
 
 
 def _honest_to_the_sweeper(world: World, new: Standing) -> Iterator[str]:
@@ -445,14 +479,19 @@ _REUSED = frozenset({"key-reused", "credentials-changed"})
 def abandoned(world: World, history: History, standing: Standing) -> Iterator[str]:
     """At the very end: no claim is left of an attempt whose process lives and whose work has ended, or never began."""
     deed = history.deed(standing.owner)
-    over = ["answered", "failed"]
+    over = ["answered", "failed", "moved"]
     if not (world.delays or world.stalls or (world.faults and "late" in world.fault_kinds)):
         over.append("claimed")  # else undoing it may have been given up, with good reason
     if standing.status == PENDING and standing.owner not in history.dead and deed in over:
         yield f"the claim of {standing.owner} is left although its process lives and its handler {_DEEDS[deed]}"
 
 
-_DEEDS = {"answered": "has answered", "failed": "has failed", "claimed": "never began"}
+_DEEDS = {
+    "answered": "has answered",
+    "failed": "has failed",
+    "moved": "has sent it elsewhere",
+    "claimed": "never began",
+}
 
 _POSSIBLE = frozenset(
     {
@@ -475,6 +514,7 @@ PROMISES: dict[str, Promise] = {
     "recorded before visible": recorded_before_visible,
     "bounded runs": bounded_runs,
     "versions only grow": versions_grow,
+    "transacted once": transacted_once,
     "honest leases": honest_leases,
     "true refusals": true_refusals,
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-__all__ = ["EMPTY", "Call", "Reply", "Standing", "Table"]
+__all__ = ["EMPTY", "Call", "Reply", "Standing", "Table", "pk_of"]
 
 EMPTY = 0
 """The number of a table that holds nothing."""
@@ -59,6 +59,7 @@ class Standing:
     bound_until: float
     ttl: int
     answer: str | None
+    has_checkpoint: bool = False
 
     @classmethod
     def of(cls, item: Mapping[str, Any] | None) -> Standing | None:
@@ -83,7 +84,16 @@ class Standing:
             bound_until=float(item["bound_until"]["N"]),
             ttl=int(item.get("ttl", {}).get("N", 0)),
             answer=answer,
+            has_checkpoint="checkpoint" in item,
         )
+
+
+def pk_of(request: Mapping[str, Any]) -> str:
+    """The item that a request is about, the first of several; those of other tables have their names before them."""
+    if "TransactItems" in request:
+        (request,) = request["TransactItems"][0].values()
+    key = request["Item"] if "Item" in request else request["Key"]
+    return str(key["pk"]["S"] if "pk" in key else f"{request['TableName']}#{key['id']['S']}")
 
 
 class Table:
@@ -103,8 +113,7 @@ class Table:
         frozen = f"{operation}{request}"
         call = self._calls.get(frozen)
         if call is None:
-            key = request["Item"] if "Item" in request else request["Key"]
-            call = self._calls[frozen] = Call(operation, request, key["pk"]["S"])
+            call = self._calls[frozen] = Call(operation, request, pk_of(request))
         return call
 
     def apply(self, content: int, call: Call) -> tuple[int, Reply]:
@@ -127,6 +136,10 @@ class Table:
         """All records, by key."""
         found = [(pk, self.standing(content, pk)) for pk in self._contents[content]]
         return [(pk, standing) for pk, standing in found if standing is not None]
+
+    def entries(self, content: int, table: str) -> int:
+        """How many items of another table there are."""
+        return sum(pk.startswith(f"{table}#") for pk in self._contents[content])
 
     def without(self, content: int, pk: str) -> int:
         """What the table holds once the sweeper has taken an item."""
@@ -155,6 +168,11 @@ class Table:
             error = {"Code": "ConditionalCheckFailedException", "Message": "The conditional request failed"}
             refusal: Any = {"Error": error, "ResponseMetadata": {**metadata, "HTTPStatusCode": 400}, **item}
             raise ClientError(refusal, "Write")
+        if reply.kind == "cancelled":
+            reasons = [{"Code": "ConditionalCheckFailed", **item}, {"Code": "None"}]
+            error = {"Code": "TransactionCanceledException", "Message": "Transaction cancelled"}
+            cancelled: Any = {"Error": error, "ResponseMetadata": metadata, "CancellationReasons": reasons}
+            raise ClientError(cancelled, "TransactWriteItems")
         return {"ResponseMetadata": metadata, **item}
 
     # --- the operations ---
@@ -164,6 +182,7 @@ class Table:
             "put_item": self._put,
             "update_item": self._update,
             "get_item": self._get,
+            "transact_write_items": self._transact,
         }
         return operations[call.operation](content, call)
 
@@ -193,6 +212,21 @@ class Table:
             if name:
                 item.pop(names[name], None)
         return self._with(content, call.pk, item), Reply("done")
+
+    def _transact(self, content: int, call: Call) -> tuple[int, Reply]:
+        token = f"token#{call.request['ClientRequestToken']}"
+        sent = {"sent": {"S": str(call.request["TransactItems"])}}
+        if token in self._contents[content]:
+            if self._items[self._contents[content][token]] != sent:
+                raise AssertionError("a token stands for one transaction")
+            return content, Reply("done")
+        after = content
+        for part in call.request["TransactItems"]:
+            ((kind, request),) = part.items()
+            after, reply = self.apply(after, self.call({"Put": "put_item", "Update": "update_item"}[kind], request))
+            if reply.kind != "done":
+                return content, Reply("cancelled", reply.item)
+        return self._with(after, token, sent), Reply("done")
 
     def _holds(self, call: Call, found: int | None) -> bool:
         item = {} if found is None else self._items[found]

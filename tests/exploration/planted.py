@@ -249,8 +249,19 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     failed = transitions.failed
 
-    def planted(old: Record, now: float, options: Options) -> Record:
-        return replace(failed(old, now, options), expires_at=now + 86400.0)
+    def planted(old: Record, now: float, options: Options, **more: Any) -> Record:
+        return replace(failed(old, now, options, **more), expires_at=now + 86400.0)
+
+    with patch.object(transitions, "failed", planted):
+        yield
+
+
+@_bug("a failed attempt leaves its key to anybody", "two, handlers fail", "versions only grow")
+def _() -> Iterator[None]:
+    failed = transitions.failed
+
+    def planted(old: Record, now: float, options: Options, **more: Any) -> Record:
+        return replace(failed(old, now, options, **more), bound_until=now)
 
     with patch.object(transitions, "failed", planted):
         yield
@@ -509,4 +520,233 @@ def _() -> Iterator[None]:
         return Superseded()
 
     with patch.object(AsyncLease, "_superseded", planted):
+        yield
+
+
+# --- what lasts too long, or not long enough ---
+
+
+@_bug("a lease that is over is renewed", "two, left behind", "honest leases")
+def _() -> Iterator[None]:
+    is_over = Claim._is_over
+
+    def planted(self: Claim) -> bool:
+        return False if self.runtime.store.clock.now() >= self.record.expires_at else is_over(self)
+
+    with patch.object(Claim, "_is_over", planted):
+        yield
+
+
+@_bug("a lease is renewed for ever", "two, a work longer than it may be", "honest leases")
+def _() -> Iterator[None]:
+    def planted(self: Claim) -> bool:
+        return self.runtime.store.clock.now() >= self.record.expires_at
+
+    with patch.object(Claim, "_is_over", planted):
+        yield
+
+
+@_bug("a record may be swept while its key is bound", "two", "honest leases")
+def _() -> Iterator[None]:
+    with patch.object(Record, "ttl", property(lambda self: int(self.expires_at))):
+        yield
+
+
+@_bug("a record is swept in milliseconds", "two", "honest leases")
+def _() -> Iterator[None]:
+    with patch.object(Record, "ttl", property(lambda self: int(1000 * self.bound_until))):
+        yield
+
+
+@_bug("writes do not ask for the owner", "two, and the sweeper", "one owner")
+def _() -> Iterator[None]:
+    def change(new: Record, request: dict[str, Any]) -> None:
+        request["ConditionExpression"] = request["ConditionExpression"].replace("#owner = :old_owner AND ", "")
+
+    with _swapping(change):
+        yield
+
+
+@_bug("tombstones are forgotten", "two, expired keys refused", "honest leases")
+def _() -> Iterator[None]:
+    completed = transitions.completed
+
+    def planted(old: Record, response: Any, now: float, options: Options) -> Record:
+        record = completed(old, response, now, options)
+        return replace(record, bound_until=record.expires_at)
+
+    with patch.object(transitions, "completed", planted):
+        yield
+
+
+@_bug("an expired key is run although that is refused", "two, expired keys refused", "one owner")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        over = found.status is Status.COMPLETED and now >= found.expires_at
+        return Swap(found, attempt.claim(found, now)) if over else None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("a key stays another's when it is free", "two who ask for different things", "true refusals")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        foreign = found.fingerprint != attempt.fingerprint and found.owner != attempt.owner
+        return Refuse(Problem(ProblemType.KEY_REUSED)) if foreign else None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("a pause after a failure is not kept", "two, a pause after a failure", "one owner")
+def _() -> Iterator[None]:
+    def instead(attempt: Attempt, found: Record, now: float) -> Step | None:
+        return decisions._next_attempt(attempt, found, now) if found.status is Status.FAILED else None
+
+    with _deciding(instead):
+        yield
+
+
+@_bug("no pause is written after a failure", "two, a pause after a failure", "honest leases")
+def _() -> Iterator[None]:
+    failed = transitions.failed
+
+    def planted(old: Record, now: float, options: Options, **more: Any) -> Record:
+        return replace(failed(old, now, options, **more), expires_at=old.created_at)
+
+    with patch.object(transitions, "failed", planted):
+        yield
+
+
+@_bug("what a wrong clock claimed is free by that clock", "two, a wrong clock and a lost reply", "no dead end")
+def _() -> Iterator[None]:
+    with patch.object(transitions, "_begun", lambda old, now: old.created_at):
+        yield
+
+
+# --- what is left behind ---
+
+
+@_bug("an uncertain claim is left as it is", "two, two crash and a reply is lost", "no dead end")
+def _() -> Iterator[None]:
+    with _everywhere(claims.undo_later, lambda runtime, attempt, old: None):
+        yield
+
+
+@_bug("an uncertain claim is taken back even if it has completed", "two, a call fails", "one owner")
+def _() -> Iterator[None]:
+    undo_later = claims.undo_later
+
+    def planted(runtime: Any, attempt: Attempt, old: Record | None) -> None:
+        store = runtime.upkeep_store
+
+        def run() -> float | None:
+            deadline = store.clock.monotonic() + store.deadline_seconds
+            found = store.load(attempt.pk, deadline)
+            if isinstance(found, Found) and found.record.status is not Status.FAILED:
+                store.swap(found.record, transitions.undone(found.record, store.clock.now()), deadline)
+            return None
+
+        runtime.upkeep.schedule(6.0, run)
+
+    with _everywhere(undo_later, planted):
+        yield
+
+
+@_bug("an interrupted recording is not finished", "two, threads are interrupted", "no dead end")
+def _() -> Iterator[None]:
+    with patch.object(Claim, "interrupted", lambda self, plan: self.end()):
+        yield
+
+
+@_bug("the pieces of a body are written after their record", "two, large answers", "recorded before visible")
+def _() -> Iterator[None]:
+    def planted(claim: Claim, store: Store, plan: Plan) -> Step:
+        step = claims.swap(claim, store, plan.make, claim.deadline(plan))
+        if plan.chunks:
+            store.put_chunks(claim.record, plan.chunks, claim.deadline(plan))
+        return step
+
+    with _everywhere(claims.carry_out, planted):
+        yield
+
+
+@_bug("who waits beside the owner is not woken", "two of one process, one waits", "true refusals")
+def _() -> Iterator[None]:
+    with patch.object(waiting.Flights, "notify", lambda self, pk: None):
+        yield
+
+
+@_bug("a replay is always 200", "two", "one answer")
+def _() -> Iterator[None]:
+    marked = outcomes.marked
+
+    with _everywhere(marked, lambda response, options: replace(marked(response, options), status=200)):
+        yield
+
+
+@_bug("a replay is not marked", "two", "one answer")
+def _() -> Iterator[None]:
+    with _everywhere(outcomes.marked, lambda response, options: response):
+        yield
+
+
+# --- transactions ---
+
+
+@contextmanager
+def _transacting(change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    transact_request = requests.transact_request
+
+    def planted(table: str, old: Record | None, new: Record, transaction: Any) -> dict[str, Any]:
+        request = transact_request(table, old, new, transaction)
+        change(request)
+        return request
+
+    with _everywhere(transact_request, planted):
+        yield
+
+
+@_bug("a transaction does not ask for the claim", "two, transactions, left behind", "one owner")
+def _() -> Iterator[None]:
+    with _transacting(lambda request: request["TransactItems"][0]["Update"].pop("ConditionExpression")):
+        yield
+
+
+@_bug("a transaction goes without its claim", "two, transactions", "versions only grow")
+def _() -> Iterator[None]:
+    def planted(old: Record, checkpoint: bytes, **more: Any) -> Record:
+        return replace(old, transaction=more.get("transaction"))
+
+    with patch.object(transitions, "checkpointed", planted):
+        yield
+
+
+@_bug("a transaction leaves no checkpoint", "two, transactions", "transacted once")
+def _() -> Iterator[None]:
+    def planted(old: Record, checkpoint: bytes, **more: Any) -> Record:
+        return replace(old, version=old.version + 1)
+
+    with patch.object(transitions, "checkpointed", planted):
+        yield
+
+
+@_bug("a checkpoint is forgotten with the attempt that left it", "two, transactions", "transacted once")
+def _() -> Iterator[None]:
+    claim = Attempt.claim
+
+    def planted(self: Attempt, old: Record | None, now: float, *, attempt: int = 1, anew: bool = True) -> Record:
+        return replace(claim(self, old, now, attempt=attempt, anew=anew), checkpoint=None)
+
+    with patch.object(Attempt, "claim", planted):
+        yield
+
+
+@_bug("an answer is completed apart from its transaction", "two, completed by transactions", "transacted once")
+def _() -> Iterator[None]:
+    def planted(self: Lease, items: Any, response: Any) -> Settled:
+        return self.complete(response)
+
+    with patch.object(Lease, "complete_with", planted):
         yield

@@ -10,7 +10,7 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from tests.exploration.clients import PK, START, Answered, Began, Ended, Generation, Told, begin
+from tests.exploration.clients import LEDGER, PK, START, Answered, Began, Ended, Generation, Told, begin
 from tests.exploration.invariants import (
     NO_DEAD_END,
     Crashed,
@@ -412,7 +412,8 @@ class Explorer:
         old, new = self.table.standing(state.content, call.pk), self.table.standing(content, call.pk)
         if new is None:
             return state._replace(content=content), reply
-        return self._told(state._replace(content=content), Wrote(state.time, place, old, new)), reply
+        entries = self.table.entries(content, LEDGER)
+        return self._told(state._replace(content=content), Wrote(state.time, place, old, new, entries)), reply
 
     def _crash(self, state: State, place: int) -> State:
         """The process is gone, and with it what it had on its way; its clients come again, if they still may."""

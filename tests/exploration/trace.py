@@ -120,10 +120,12 @@ def _call(explorer: Explorer, move: Move, state: State) -> str | None:
 
 def _request(call: Call) -> str:
     request = call.request
+    if call.operation == "transact_write_items":
+        (request,) = request["TransactItems"][0].values()
     if call.operation == "put_item":
         standing = Standing.of(request["Item"])
         return "" if standing is None else f"[{_shown(standing)}]"
-    if call.operation != "update_item":
+    if "UpdateExpression" not in request:
         return ""
     values: dict[str, Any] = request["ExpressionAttributeValues"]
     item = {name[1:]: value for name, value in values.items()}

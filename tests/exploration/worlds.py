@@ -34,6 +34,7 @@ class World:
     thread is left behind while time goes on (a call on its way, its answer, a renewal that is due), `stalls` how often
     one is stopped between two looks at the clock; `cuts` are interrupts of a thread, by a signal or a cancellation;
     `sweeps` is how many items DynamoDB's sweeper takes when it may. `large` says that no answer fits into a record.
+    With `transacts` handlers write to a table of their own, together with a "checkpoint" or with the "completion".
     Handlers take any time, and clients come at any time, within `horizon`; after that all are prompt.
     """
 
@@ -54,6 +55,7 @@ class World:
     stalls: int = 0
     sweeps: int = 0
     large: bool = False
+    transacts: str = ""
     horizon: float = 2 * LEASE + MARGIN
 
     def place(self, client: int) -> int:
@@ -160,6 +162,16 @@ SMALL: tuple[World, ...] = tuple(
             dated=True,
             delays=0,
         ),
+        World(
+            name="two, a wrong clock and a lost reply",
+            clients=_TWO,
+            offsets=(60.0, -60.0),
+            margin=2.0,
+            dated=True,
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=0,
+        ),
         World(name="two, stopped between two looks at the clock", clients=_TWO, delays=0, stalls=1),
         World(
             name="two, a work longer than it may be",
@@ -188,6 +200,27 @@ SMALL: tuple[World, ...] = tuple(
         ),
         World(name="two, large answers", clients=_TWO, large=True, crashes=1, faults=1, fault_kinds=_UNHEARD, delays=0),
         World(name="two, large answers, left behind", clients=_TWO, large=True, delays=1),
+        World(name="two, transactions", clients=_TWO, transacts="checkpoint", crashes=1, tries=2, delays=0),
+        World(name="two, transactions, left behind", clients=_TWO, transacts="checkpoint", delays=1),
+        World(name="two, transactions, a call fails", clients=_TWO, transacts="checkpoint", faults=1, delays=0),
+        World(name="two, completed by transactions", clients=_TWO, transacts="completion", crashes=1, delays=0),
+        World(name="two, completed by transactions, left behind", clients=_TWO, transacts="completion", delays=1),
+        World(
+            name="two, completed by transactions, a call fails",
+            clients=_TWO,
+            transacts="completion",
+            faults=1,
+            tries=2,
+            delays=0,
+        ),
+        World(
+            name="two asynchronous, transactions",
+            clients=_ASYNC[:2],
+            transacts="completion",
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=0,
+        ),
         World(
             name="two of one process, one waits",
             clients=(replace(_A, place=0), replace(_B, place=0, patience=_LEASE_AND_MORE)),
@@ -255,6 +288,58 @@ LARGE: tuple[World, ...] = tuple(
         ),
         _CRASHES.having(name="three, two crash and a reply is lost, all refused", options=_REFUSING, delays=0),
         World(name="three, two crash, left behind", clients=_THREE, crashes=2, delays=1),
+        _CRASHES.having(name="three, two crash and a reply is lost, left behind", delays=1),
+        World(
+            name="three, two crash and a reply is lost, transactions",
+            clients=_THREE,
+            transacts="checkpoint",
+            crashes=2,
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=0,
+        ),
+        World(
+            name="three, completed by transactions, one crashes",
+            clients=_THREE,
+            transacts="completion",
+            crashes=1,
+            faults=1,
+            fault_kinds=_UNHEARD,
+            delays=0,
+        ),
+        World(
+            name="two, transactions, two crash and a call fails, left behind",
+            clients=_TWO,
+            transacts="checkpoint",
+            crashes=2,
+            faults=1,
+            delays=1,
+        ),
+        World(
+            name="two, completed by transactions, two crash and a call fails, left behind",
+            clients=_TWO,
+            transacts="completion",
+            crashes=2,
+            faults=1,
+            tries=2,
+            delays=1,
+        ),
+        World(
+            name="two, large answers, two crash and a call fails",
+            clients=_TWO,
+            large=True,
+            crashes=2,
+            faults=1,
+            delays=1,
+        ),
+        World(
+            name="two, the sweeper, left behind",
+            clients=_TWO,
+            options={"max_execution_seconds": LEASE, "retention_seconds": 3.0},
+            sweeps=1,
+            delays=1,
+            horizon=9 * LEASE,
+        ),
         World(name="three, handlers fail", clients=_THREE, crashes=1, failures=2, failure_kinds=_KINDS, delays=0),
         World(name="two, two crash, a call fails, come again", clients=_TWO, crashes=2, faults=1, tries=2, delays=0),
         World(name="two, two crash and a call fails, left behind", clients=_TWO, crashes=2, faults=1, delays=1),
@@ -282,7 +367,7 @@ LARGE: tuple[World, ...] = tuple(
         World(
             name="two, wrong clocks that the store corrects",
             clients=_TWO,
-            offsets=(3600.0, -3600.0),
+            offsets=(60.0, -60.0),
             margin=2.0,
             dated=True,
             crashes=1,
@@ -354,6 +439,19 @@ ROAMED: tuple[World, ...] = (
     _EVERYTHING,
     _EVERYTHING.having(name="three asynchronous, everything goes wrong", clients=_ASYNC),
     _EVERYTHING.having(name="three, everything goes wrong, all refused", options=_REFUSING),
+    _EVERYTHING.having(name="three, everything goes wrong, transactions", transacts="checkpoint"),
+    _EVERYTHING.having(
+        name="three, everything goes wrong, completed by transactions, large answers",
+        clients=(_A, _B, _ASYNC[2]),
+        transacts="completion",
+        large=True,
+    ),
+    _EVERYTHING.having(
+        name="three, everything goes wrong, and the sweeper",
+        options={"max_execution_seconds": LEASE, "retention_seconds": 3.0},
+        sweeps=2,
+        horizon=9 * LEASE,
+    ),
     _EVERYTHING.having(
         name="five of three processes, everything goes wrong",
         clients=(
