@@ -16,9 +16,20 @@ from uuid import uuid4
 
 from botocore.config import Config
 
-from idem_middleware import AsyncLease, DynamoDBStore, Engine, Lease, Options, Request, Response, claims
+from idem_middleware import (
+    AsyncLease,
+    DynamoDBStore,
+    Engine,
+    Lease,
+    Options,
+    Request,
+    Response,
+    StoreUnavailable,
+    claims,
+)
 from idem_middleware.body import RequestBody
 from idem_middleware.keys import record_pk
+from idem_middleware.transactions import Put
 from idem_middleware.upkeep import Upkeep
 from tests.servers.table import REGION, Table
 from tests.support.fault_proxy import (
@@ -63,6 +74,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "new": ("claim", "completion"),
     "replay": ("claim",),
     "takeover": ("claim", "takeover", "completion"),
+    "transaction": ("claim", "transaction", "completion"),
     "large body": ("claim", "piece of the body", "completion"),
     "replay of a large body": ("claim", "reading the body"),
 }
@@ -72,6 +84,7 @@ _OPERATIONS = {
     "claim": "PutItem",
     "completion": "UpdateItem",
     "takeover": "UpdateItem",
+    "transaction": "TransactWriteItems",
     "piece of the body": "PutItem",
     "reading the body": "GetItem",
 }
@@ -120,16 +133,34 @@ def scenes() -> Iterator[Scene]:
 
 @dataclass(slots=True)
 class _Handled:
-    """How often a handler ran, and the lease that it ran under last."""
+    """A handler: how often it ran, and under which leases. In a transaction it writes `item`, if that is given."""
 
     size: int
+    item: Put | None = None
     runs: int = 0
     leases: list[Lease | AsyncLease] = field(default_factory=list)
 
-    def __call__(self, lease: Lease | AsyncLease | None) -> Response:
+    def __call__(self, lease: Lease | None) -> Response:
         assert lease is not None
+        items = self._begin(lease)
+        if items:
+            lease.transact(items)
+        return self._answer()
+
+    async def on_a_loop(self, lease: AsyncLease | None) -> Response:
+        """The same for an event loop."""
+        assert lease is not None
+        items = self._begin(lease)
+        if items:
+            await lease.transact(items)
+        return self._answer()
+
+    def _begin(self, lease: Lease | AsyncLease) -> list[Put]:
         self.runs += 1
         self.leases.append(lease)
+        return [] if self.item is None or lease.checkpoint is not None else [self.item]
+
+    def _answer(self) -> Response:
         chance = random.Random(self.runs)  # noqa: S311 - what can't be compressed
         return Response(201, (("content-type", "text/plain"),), chance.randbytes(self.size))
 
@@ -143,25 +174,29 @@ class Site:
         self._how, _, transport = driver.partition(", ")
         self._transport: Literal["boto3", "lean"] = "lean" if transport == "lean" else "boto3"
         self.table = Table(f"faults-{uuid4().hex}", local)
+        self.ledger = Table(f"ledger-{uuid4().hex}", local)
         self._loop = asyncio.new_event_loop()
         self._loop_thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._loop_thread.start()
         self._upkeep = Upkeep()
         self._engines = {lasting: self._new_engine(proxy.url, lasting=lasting) for lasting in DEADLINES_SECONDS}
-        self._store(local).create_table()
+        self._store(local, self.table).create_table()
+        self._store(local, self.ledger).create_table()
         for engine in self._engines.values():  # what the first call takes longer is no fault
             engine.run(_request(uuid4().hex), _Handled(0))
 
     def close(self) -> None:
         """Close the connections."""
         self.table.close()
+        self.ledger.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._loop_thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())  # which ends the connections of the store
         self._loop.close()
 
-    def _store(self, endpoint: str, *, lasting: bool = False) -> DynamoDBStore:
+    def _store(self, endpoint: str, table: Table, *, lasting: bool = False) -> DynamoDBStore:
         return DynamoDBStore(
-            self.table.name,
+            table.name,
             region=REGION,
             endpoint=endpoint,
             transport=self._transport,
@@ -170,7 +205,7 @@ class Site:
         )
 
     def _new_engine(self, endpoint: str, *, lasting: bool) -> Engine:
-        store = self._store(endpoint, lasting=lasting)
+        store = self._store(endpoint, self.table, lasting=lasting)
         engine = Engine(store, Options(lease_seconds=LEASE_SECONDS, caller="shared"))
         engine.runtime._upkeep = self._upkeep
         return engine
@@ -186,6 +221,8 @@ class Site:
         key = uuid4().hex
         pk = record_pk("", None, key)
         handler = _Handled(20_000 if "large" in scene.kind else 100)
+        if scene.kind == "transaction":
+            handler.item = Put(self.ledger.name, {"pk": key, "runs": 1}, condition="attribute_not_exists(pk)")
         self._set_up(self._engines[False], scene, key, pk)
         with proxy.failing(
             FAULTS[scene.fault],
@@ -199,6 +236,8 @@ class Site:
         runs = handler.runs
         eventually(lambda: self._is_quiet(engine, pk, handler), what=f"quiet after {scene}", within_seconds=60)
         record = self._record(pk)
+        if scene.kind == "transaction":
+            record += ", written" if self.ledger.item(key) else ", not written"
         retry = self._send(self._engines[False], key, handler)
         return Outcome(answer, runs, record, retry, handler.runs)
 
@@ -214,15 +253,14 @@ class Site:
             self.table.let_pass(pk, LEASE_SECONDS + 10)
 
     def _send(self, engine: Engine, key: str, handler: _Handled) -> str:
-        if self._how == "threads":
-            response = engine.run(_request(key), handler)
-        else:
-
-            async def handle(lease: AsyncLease | None) -> Response:
-                return handler(lease)
-
-            running = engine.asynchronous.run(_request(key), handle)
-            response = asyncio.run_coroutine_threadsafe(running, self._loop).result(60)
+        try:
+            if self._how == "threads":
+                response = engine.run(_request(key), handler)
+            else:
+                running = engine.asynchronous.run(_request(key), handler.on_a_loop)
+                response = asyncio.run_coroutine_threadsafe(running, self._loop).result(60)
+        except StoreUnavailable:  # the handler's own transaction, whose outcome it does not know
+            return "500"
         if response.header("content-type") == "application/problem+json":
             return f"{response.status} {json.loads(response.body)['type'].rpartition(':')[2]}"
         return f"{response.status} replayed" if response.header("idempotent-replayed") else str(response.status)

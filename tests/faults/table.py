@@ -28,6 +28,7 @@ _NOT_APPLIED = ("request lost", "500", "503", "throttled", "connection reset", "
 
 _RAN = Outcome("201", 1, "COMPLETED, attempt 1", "201 replayed", 1)
 _RAN_AGAIN = Outcome("201", 1, "COMPLETED, attempt 2", "201 replayed", 1)
+_WRITTEN = Outcome("201", 1, "COMPLETED, attempt 1, written", "201 replayed", 1)
 _REPLAYED = Outcome("201 replayed", 0, "COMPLETED, attempt 1", "201 replayed", 0)
 _NOT_NOW = "503 store-unavailable"
 
@@ -46,6 +47,20 @@ _ROWS = (
     _Row("takeover", "takeover", LASTING, _NOT_APPLIED, Outcome(_NOT_NOW, 0, "PENDING, attempt 1", "201", 1)),
     _Row("takeover", "completion", ONCE, EVERY, _RAN_AGAIN),
     _Row("takeover", "completion", LASTING, EVERY, _RAN_AGAIN),
+    _Row("transaction", "claim", ONCE, EVERY, _WRITTEN),
+    _Row("transaction", "claim", LASTING, _APPLIED, Outcome(_NOT_NOW, 0, "FAILED, attempt 1, not written", "201", 1)),
+    _Row("transaction", "claim", LASTING, _NOT_APPLIED, Outcome(_NOT_NOW, 0, "none, not written", "201", 1)),
+    _Row("transaction", "transaction", ONCE, EVERY, _WRITTEN),
+    _Row("transaction", "transaction", LASTING, _APPLIED, Outcome("500", 1, "FAILED, attempt 1, written", "201", 2)),
+    _Row(
+        "transaction",
+        "transaction",
+        LASTING,
+        _NOT_APPLIED,
+        Outcome("500", 1, "FAILED, attempt 1, not written", "201", 2),
+    ),
+    _Row("transaction", "completion", ONCE, EVERY, _WRITTEN),
+    _Row("transaction", "completion", LASTING, EVERY, _WRITTEN),
     _Row("large body", "claim", ONCE, EVERY, _RAN),
     _Row("large body", "claim", LASTING, _APPLIED, Outcome(_NOT_NOW, 0, "FAILED, attempt 1", "201", 1)),
     _Row("large body", "claim", LASTING, _NOT_APPLIED, Outcome(_NOT_NOW, 0, "none", "201", 1)),
@@ -80,7 +95,13 @@ TABLE: dict[Scene, Outcome] = {
 """Every scene, and its outcome over the lean transport."""
 
 # botocore does not look at what came with the news that a write was done.
-_UNREAD_BY_BOTO3 = {("new", "claim"): _RAN, ("large body", "claim"): _RAN, ("takeover", "takeover"): _RAN_AGAIN}
+_UNREAD_BY_BOTO3 = {
+    ("new", "claim"): _RAN,
+    ("large body", "claim"): _RAN,
+    ("takeover", "takeover"): _RAN_AGAIN,
+    ("transaction", "claim"): _WRITTEN,
+    ("transaction", "transaction"): _WRITTEN,
+}
 
 
 def expected(scene: Scene, driver: str) -> Outcome:

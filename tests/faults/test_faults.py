@@ -59,9 +59,9 @@ def test_the_table_says_something_of_every_scene() -> None:
 
 
 def test_no_fault_runs_a_request_twice() -> None:
-    """Nor is a success that a client has seen forgotten."""
+    """But one whose handler raises, and then it finds what it wrote. No success that a client has seen is forgotten."""
     outcomes = [expected(scene, driver) for scene in TABLE for driver in DRIVERS]
-    assert max(outcome.all_runs for outcome in outcomes) == 1
+    assert all(outcome.all_runs <= 1 + (outcome.answer == "500") for outcome in outcomes)
     assert all(outcome.retry.endswith("replayed") for outcome in outcomes if outcome.answer.startswith("201"))
 
 

@@ -40,11 +40,17 @@ class StoreCall:
     @property
     def pk(self) -> str:
         """The item that it is about, the first of several; empty where it is about a table."""
-        request = self.request
+        request = self._own
         key = request.get("Key") or request.get("Item")
         if key is None and self.operation == "BatchGetItem":
             key = next(iter(request["RequestItems"].values()))["Keys"][0]
         return str((key or {}).get("pk", {}).get("S", ""))
+
+    @property
+    def _own(self) -> Mapping[str, Any]:
+        """The request about the first item, where it is about several at once."""
+        parts = self.request.get("TransactItems")
+        return next(iter(parts[0].values())) if parts else self.request
 
     @property
     def failed_condition(self) -> bool:
@@ -54,8 +60,8 @@ class StoreCall:
     def writes(self, attribute: str) -> str | None:
         """Give what a put or an update writes into an attribute that is text or a number."""
         values = {
-            **self.request.get("Item", {}),
-            **{name[1:]: value for name, value in self.request.get("ExpressionAttributeValues", {}).items()},
+            **self._own.get("Item", {}),
+            **{name[1:]: value for name, value in self._own.get("ExpressionAttributeValues", {}).items()},
         }
         typed = values.get(attribute, {})
         return cast("str | None", typed.get("S", typed.get("N")))
