@@ -400,7 +400,7 @@ def undo_later(runtime: Runtime, attempt: Attempt, old: Record | None) -> None:
             undo = runtime.undos[attempt.pk] = Undo(runtime, attempt)
         undo.add(attempt, old, now)
     if is_first:
-        runtime.upkeep.schedule(0.0, undo.run)
+        runtime.upkeep.schedule(0.0, undo.run, important=True)  # nobody else can, once this process is gone
 
 
 class Undo:

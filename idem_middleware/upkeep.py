@@ -42,20 +42,16 @@ _WORKERS = {Lane.RENEWAL: 16, Lane.RECORDING: 8, Lane.OTHER: 4}
 class Job:
     """Work that is due at some time. `run` gives the seconds until it wants to run again, or None when it is done."""
 
-    __slots__ = ("_run", "cancelled", "lane")
+    __slots__ = ("_run", "cancelled", "important", "lane")
 
-    def __init__(self, run: Callable[[], float | None], lane: Lane) -> None:
+    def __init__(self, run: Callable[[], float | None], lane: Lane, *, important: bool = False) -> None:
         self._run = run
         self.lane = lane
+        self.important = important  # an orderly end waits for it
         self.cancelled = False
 
     def run(self) -> float | None:
         return None if self.cancelled else self._run()
-
-    @property
-    def important(self) -> bool:
-        """Whether an orderly end waits for it."""
-        return self.lane is Lane.RECORDING
 
     def cancel(self) -> None:
         """Don't run (again). What is running now ends by itself."""
@@ -93,12 +89,19 @@ class Upkeep:
         self._thread: threading.Thread | None = None
         self._pools: dict[Lane, ThreadPoolExecutor] = {}
 
-    def schedule(self, delay_seconds: float, run: Callable[[], float | None], lane: Lane = Lane.OTHER) -> Job:
+    def schedule(
+        self,
+        delay_seconds: float,
+        run: Callable[[], float | None],
+        lane: Lane = Lane.OTHER,
+        *,
+        important: bool = False,
+    ) -> Job:
         """Run this after a delay, and again as long as it gives a number of seconds.
 
-        Recordings are what `drain` waits for.
+        Recordings, and what else is important, are what `drain` waits for.
         """
-        job = Job(run, lane)
+        job = Job(run, lane, important=important or lane is Lane.RECORDING)
         if job.important:
             with self._changed:
                 self._unfinished.add(job)

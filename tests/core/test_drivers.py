@@ -744,6 +744,16 @@ def test_an_uncertain_claim_is_undone_for_as_long_as_it_would_be_an_unknown_outc
     assert world.lease(request(b"b"), **refusing).attempt == 1
 
 
+def test_an_orderly_end_waits_until_an_uncertain_claim_is_undone(world: World) -> None:
+    """Nobody else can do it."""
+    world.store.fail(Fault.LOST_REPLY, on="create")
+    assert world.problem() == "store-unavailable"
+    assert not world.upkeep.drain(0)
+    world.upkeep.run_due()
+    assert "claim_undone" in world.kinds()
+    assert world.upkeep.drain(0)
+
+
 def test_many_uncertain_claims_are_looked_after_for_a_lease_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long outage must not fill the memory with them."""
     monkeypatch.setattr(claims, "_MOST_LONG_UNDOS", 1)
