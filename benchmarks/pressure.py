@@ -230,9 +230,9 @@ def duplicates(report: Report) -> None:
 
 
 def waiting(report: Report) -> None:
-    """The same with wait_seconds=5: 100 wait (max_waiters_per_key), the others do not."""
+    """The same with wait_seconds=60: 100 wait (max_waiters_per_key), the others do not."""
     asyncio.run(
-        _on_a_loop(report, lambda app: [_send(app, "k", "ann", path="/slow") for _ in range(CROWD)], wait_seconds=5)
+        _on_a_loop(report, lambda app: [_send(app, "k", "ann", path="/slow") for _ in range(CROWD)], wait_seconds=60)
     )
 
 
@@ -243,19 +243,19 @@ def waiting_without_bound(report: Report) -> None:
         _on_a_loop(
             report,
             lambda app: [_send(app, "k", "ann", path="/slow") for _ in range(CROWD)],
-            wait_seconds=5,
+            wait_seconds=60,
             **bounds,
         )
     )
 
 
 def many_keys_waiting(report: Report) -> None:
-    """20 duplicates of each of 500 requests of 2 s, wait_seconds=5: 1,000 wait (max_waiters)."""
+    """20 duplicates of each of 500 requests of 2 s, wait_seconds=60: 1,000 wait (max_waiters)."""
     asyncio.run(
         _on_a_loop(
             report,
             lambda app: [_send(app, f"k{n % 500}", "ann", path="/slow") for n in range(CROWD)],
-            wait_seconds=5,
+            wait_seconds=60,
         )
     )
 
@@ -372,13 +372,13 @@ def _on_threads(report: Report, **options: Any) -> None:
 
 
 def threads_waiting(report: Report) -> None:
-    """2,000 duplicates of a request of 2 s, 64 threads, wait_seconds=5: 8 threads wait (max_waiting_threads)."""
-    _on_threads(report, wait_seconds=5)
+    """2,000 duplicates of a request of 2 s, 64 threads, wait_seconds=60: 8 threads wait (max_waiting_threads)."""
+    _on_threads(report, wait_seconds=60)
 
 
 def threads_waiting_without_bound(report: Report) -> None:
     """The same with max_waiting_threads=64, for comparison."""
-    _on_threads(report, wait_seconds=5, max_waiting_threads=POOL_THREADS)
+    _on_threads(report, wait_seconds=60, max_waiting_threads=POOL_THREADS)
 
 
 SCENARIOS: dict[str, Callable[[Report], None]] = {
@@ -461,10 +461,10 @@ def work_per_byte() -> list[str]:
 
 
 def _cpu_of(body: bytes, content_type: str) -> int:
+    began = time.process_time_ns()
     spooled = RequestBody()
     for start in range(0, len(body), 65536):
         spooled.write(body[start : start + 65536])
-    began = time.process_time_ns()
     fingerprint(method="POST", path="/", query="", content_type=content_type, body=spooled)
     taken = time.process_time_ns() - began
     spooled.close()
@@ -491,7 +491,7 @@ def main() -> None:
         "",
         f"- {hardware()}",
         f"- {versions('starlette', 'python-multipart')}",
-        f"- `python -m benchmarks.pressure {' '.join(chosen.scenarios)}`".replace(" `", "`"),
+        f"- `{' '.join(['python -m benchmarks.pressure', *chosen.scenarios])}`",
         "",
         "*memory* is what the process's peak grew by; *beside* is the median and the 99th percentile of a request that",
         "another caller sends every 20 ms during it, *alone* the same before it. The store takes 4 ms a call.",
