@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, assert_never
-from uuid import UUID
 
 from idem_middleware import transitions
 from idem_middleware.decisions import Adopt, Attempt, Execute, Refuse, Step, decide
 from idem_middleware.errors import LeaseLost, StoreUnavailable
 from idem_middleware.events import EventKind
+from idem_middleware.keys import derived_key
 from idem_middleware.locks import OperationLock
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
@@ -305,10 +304,7 @@ class BaseLease:
 
     def derive_key(self, label: str) -> str:
         """A key for a call to the next service: a UUID, the same in every attempt, another for each label."""
-        digest = hashlib.sha256(f"idem-middleware derived key:{self._claim.record.pk}:{label}".encode()).digest()
-        # A version 8 UUID (RFC 9562 §5.8: the rest is ours to define); uuid knows that version from Python 3.14 on.
-        number = int.from_bytes(digest[:16]) & ~(0xF << 76) & ~(0x3 << 62) | 0x8 << 76 | 0x2 << 62
-        return str(UUID(int=number))
+        return derived_key(self._claim.record.pk, label)
 
     @property
     def _options(self) -> Options:

@@ -6,15 +6,16 @@ waiter polled, the one a cache held. So no path can replay what another would ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import assert_never
 
+from idem_middleware.messages import Request
 from idem_middleware.options import Options
 from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.records import SCHEMA_VERSION, KeptResponse, OmittedResponse, Record, SealedResponse, Status
 
-__all__ = ["Adopt", "Attempt", "Create", "Execute", "Refuse", "Replay", "Step", "Swap", "Wait", "decide"]
+__all__ = ["Adopt", "Attempt", "Create", "Execute", "Probe", "Refuse", "Replay", "Step", "Swap", "Wait", "decide"]
 
 _RETRY_AFTER_SECONDS = (1, 5)  # a client should neither spin nor miss the end of a lease by much
 
@@ -71,7 +72,14 @@ class Refuse:
     problem: Problem
 
 
-Step = Create | Swap | Execute | Adopt | Wait | Replay | Refuse
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """This claim was abandoned, and the user may know what became of it: ask."""
+
+    record: Record
+
+
+Step = Create | Swap | Execute | Adopt | Wait | Probe | Replay | Refuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +97,9 @@ class Attempt:
     patience_seconds: float = 0.0
     margin_seconds: float = 0.0
     tried: Record | None = None
+    request: Request | None = field(default=None, repr=False, compare=False)
+    probed: tuple[str, int, bool] | None = None
+    """Owner and version of the abandoned claim that the prober was asked about, and whether it said "not done"."""
 
     def after(self, tried: Record) -> Attempt:
         """The same attempt, which now tried to write this."""
@@ -191,6 +202,12 @@ def _pending(attempt: Attempt, found: Record, now: float) -> Step:
         if attempt.patience_seconds > 0:
             return Wait(found, min(attempt.patience_seconds, lease_end - now))
         return _refuse(ProblemType.IN_PROGRESS, wait_seconds=lease_end - now)
+    if attempt.options.prober is not None:
+        owner, version, not_done = attempt.probed or ("", 0, False)
+        if (owner, version) != (found.owner, found.version):
+            return Probe(found)
+        if not_done:
+            return _next_attempt(attempt, found, now)
     if attempt.options.on_abandoned == "refuse":
         return _refuse(ProblemType.OUTCOME_UNKNOWN)
     return _next_attempt(attempt, found, now)

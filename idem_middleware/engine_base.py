@@ -13,6 +13,7 @@ from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.runtime import Runtime
 from idem_middleware.stores.base import Store
 from idem_middleware.stores.urls import store_from_url
+from idem_middleware.transacting import require_transactions
 
 __all__ = ["BaseEngine"]
 
@@ -29,6 +30,16 @@ class BaseEngine:
         self.runtime = runtime
         self.options = options or runtime.options
         self.store: Store = runtime.store
+        self.check(self.options)
+
+    def check(self, options: Options) -> None:
+        """Check that this engine's store can do what the options ask for.
+
+        Raises:
+            ConfigurationError: it can't.
+        """
+        if options.claim_items is not None:
+            require_transactions(self.store)
 
     def admit(self, options: Options, method: str, path: str, key_lines: Sequence[str]) -> Passed | Admitted | Refused:
         """Judge a request by its head, before its body is read.

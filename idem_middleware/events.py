@@ -32,6 +32,7 @@ class EventKind(StrEnum):
     LEASE_LOST = "lease_lost"
     EXECUTED_NOT_RECORDED = "executed_not_recorded"
     CLAIM_UNDONE = "claim_undone"
+    PROBED = "probed"
     CHECKPOINTED = "checkpointed"
     TRANSACTED = "transacted"
     TRANSACTION_CANCELLED = "transaction_cancelled"

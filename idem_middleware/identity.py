@@ -50,6 +50,8 @@ class Identity:
     caller_digest: bytes | None
     options: Options
     caller: str | None = field(default=None, repr=False)
+    request: Request | None = field(default=None, repr=False, compare=False)
+    """Kept where a function of the options is to see it at the claim."""
 
     @property
     def key_digest(self) -> str:
@@ -143,6 +145,7 @@ def identify(request: Request, admitted: Admitted, caller: str | None) -> Identi
         caller_digest=_credentials(request, options) if options.caller is None and caller is None else None,
         options=options,
         caller=caller,
+        request=request if options.shows_request else None,
     )
 
 

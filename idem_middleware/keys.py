@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from hashlib import sha256
 from urllib.parse import unquote_to_bytes
+from uuid import UUID
 
 from idem_middleware.errors import IdempotencyError
 
@@ -14,6 +15,7 @@ __all__ = [
     "PLACE",
     "KeyInvalid",
     "caller_partition",
+    "derived_key",
     "parse_key",
     "placed",
     "record_pk",
@@ -134,6 +136,14 @@ def caller_partition(namespace: str, caller: str | None) -> str:
 def placed(pk: str, partition: str) -> str:
     """Name a record together with the partition that it lies in."""
     return f"{pk}{PLACE}{partition}"
+
+
+def derived_key(pk: str, label: str) -> str:
+    """A key for a call to the next service: a UUID, the same for every attempt, another for each label."""
+    digest = sha256(f"idem-middleware derived key:{pk}:{label}".encode()).digest()
+    # A version 8 UUID (RFC 9562 §5.8: the rest is ours to define); uuid knows that version from Python 3.14 on.
+    number = int.from_bytes(digest[:16]) & ~(0xF << 76) & ~(0x3 << 62) | 0x8 << 76 | 0x2 << 62
+    return str(UUID(int=number))
 
 
 def short_digest(pk: str) -> str:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from jmespath.parser import ParsedResult
 
     from idem_middleware.ciphers.base import Cipher
+    from idem_middleware.errors import TransactionRefused
     from idem_middleware.events import Observer
+    from idem_middleware.probing import Abandoned
 
 __all__ = ["MODE_VARIABLE", "NEVER_COVERED", "SHARED_CALLER", "Options"]
 
@@ -88,6 +90,10 @@ class Options:
     on_store_error: OnStoreError = "refuse"
     replay_header: str = "Idempotent-Replayed"
     docs_url: str | None = None
+    claim_items: Callable[[Request], Any] | None = None
+    on_claim_refused: Callable[[Request, TransactionRefused], Response] | None = None
+    prober: Callable[[Abandoned], Any] | None = None
+    prober_seconds: float = 5.0
     observers: tuple[Observer, ...] = ()
 
     def __post_init__(self) -> None:
@@ -173,6 +179,11 @@ class Options:
         secret = self.fingerprint_secret
         return secret.encode() if isinstance(secret, str) else secret
 
+    @property
+    def shows_request(self) -> bool:
+        """Whether a function of these options is to see the request when its key is claimed."""
+        return self.claim_items is not None or self.prober is not None
+
     def covers(self, method: str, path: str) -> bool:
         """Whether requests with this method and (decoded) path are protected at all."""
         if method.upper() not in self.methods or self.mode == "off":
@@ -224,8 +235,16 @@ _DURATIONS = {  # name: least value
     "retention_seconds": 1.0,
     "tombstone_seconds": 0.0,
     "retry_after_failure_seconds": 0.0,
+    "prober_seconds": 0.001,
 }
 _FLAGS = ("require_key", "strict_key")
+_FUNCTIONS = {
+    "store_if": "the response",
+    "before_store": "the response",
+    "claim_items": "the request",
+    "on_claim_refused": "the request and the refusal",
+    "prober": "an abandoned claim",
+}
 _FUNCTIONS_OR_PATHS = ("key", "payload")
 _HEADER_SETS = ("drop_headers", "keep_headers", "fingerprint_headers")
 
@@ -306,9 +325,10 @@ def _function_problems(options: Options) -> Iterable[str]:
             yield f"{name} must be a JMESPath or a function of the request, not {_shown(value)}"
     if not (options.caller is None or options.caller == SHARED_CALLER or callable(options.caller)):
         yield f"caller must be a function of the request or {SHARED_CALLER!r}, not {_shown(options.caller)}"
-    for name in ("store_if", "before_store"):
-        if getattr(options, name) is not None and not callable(getattr(options, name)):
-            yield f"{name} must be a function of the response, not {_shown(getattr(options, name))}"
+    for name, of_what in _FUNCTIONS.items():
+        value = getattr(options, name)
+        if value is not None and not callable(value):
+            yield f"{name} must be a function of {of_what}, not {_shown(value)}"
     if options.cipher is not None and not _is_cipher(options.cipher):
         # Not shown: what was written there by mistake may be a key.
         yield f"cipher must be a cipher such as ciphers.AesGcm, not of type {type(options.cipher).__name__}"
@@ -356,6 +376,13 @@ def _relation_problems(options: Options) -> Iterable[str]:
     lease, longest = options.lease_seconds, options.max_execution_seconds
     if _is_number(lease) and _is_number(longest) and 0 < longest < lease <= _LARGEST_SECONDS:
         yield f"max_execution_seconds ({longest:g}) must not be shorter than lease_seconds ({lease:g})"
+    if options.claim_items is not None:
+        if options.mode == "observe":
+            yield "claim_items does not go together with mode='observe': repeated requests would run without the items"
+        if options.on_store_error == "bypass":
+            yield "claim_items does not go together with on_store_error='bypass': requests would run without the items"
+    elif options.on_claim_refused is not None:
+        yield "on_claim_refused needs claim_items"
     if options.on_expired == "refuse" and _is_number(options.tombstone_seconds) and options.tombstone_seconds == 0:
         yield "on_expired='refuse' needs tombstone_seconds: without it nothing is left to tell an expired key by"
 

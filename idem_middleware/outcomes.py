@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,13 +11,19 @@ from idem_middleware.bodies import most_bytes, unpack
 from idem_middleware.body import RequestBody
 from idem_middleware.clock import Clock
 from idem_middleware.decisions import Attempt, Execute, Step, Swap
-from idem_middleware.errors import StoreFull, StoreMisconfigured, StoreUnavailable
+from idem_middleware.errors import (
+    ConfigurationError,
+    StoreFull,
+    StoreMisconfigured,
+    StoreUnavailable,
+    TransactionInvalid,
+)
 from idem_middleware.events import EventKind
 from idem_middleware.fingerprint import canonical_value, fingerprint
 from idem_middleware.identity import Identity
 from idem_middleware.keeping import kept_headers
 from idem_middleware.keys import record_pk, validate_key
-from idem_middleware.messages import HeaderPairs, Response
+from idem_middleware.messages import HeaderPairs, Request, Response
 from idem_middleware.options import Options
 from idem_middleware.problems import Problem, ProblemType, problem_response
 from idem_middleware.records import KeptResponse, OmittedResponse, Record, Status
@@ -128,7 +135,7 @@ def marked(response: Response, options: Options) -> Response:
 
 def certain(error: BaseException) -> bool:
     """Whether a write that raised this was surely not applied."""
-    return isinstance(error, (StoreFull, StoreMisconfigured))
+    return isinstance(error, (StoreFull, StoreMisconfigured, TransactionInvalid, ConfigurationError))
 
 
 def well_timed(attempt: Attempt, step: Step, clock: Clock, offset_before: float) -> Step:
@@ -178,4 +185,10 @@ def function_identity(key: str, payload: object, options: Options, caller: str |
         caller_digest=None,
         options=options,
         caller=caller,
+        request=_shown_request(payload) if options.shows_request else None,
     )
+
+
+def _shown_request(payload: object) -> Request:
+    """Work that came as no request, for functions that want to see one."""
+    return Request(method="", path="", body=RequestBody.from_bytes(json.dumps(payload).encode()), native=payload)

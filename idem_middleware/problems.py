@@ -78,6 +78,12 @@ class ProblemType(Enum):
         "Record unreadable",
         "What is recorded under this key can't be read by this server. " + _LOOK_UP,
     )
+    CLAIM_REFUSED = (
+        "claim-refused",
+        409,
+        "Request refused",
+        "The request can't be carried out as things stand. Nothing was done; it may be sent again with the same key.",
+    )
     STORE_UNAVAILABLE = (
         "store-unavailable",
         503,

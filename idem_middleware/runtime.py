@@ -15,6 +15,7 @@ from idem_middleware.events import Event, EventKind, LoggingObserver, Observer, 
 from idem_middleware.identity import Identity
 from idem_middleware.keys import caller_partition, placed, short_digest
 from idem_middleware.options import Options
+from idem_middleware.probes import Probes
 from idem_middleware.stores.base import Store
 from idem_middleware.stores.forks import reset_in_children
 from idem_middleware.upkeep import Upkeep, process_upkeep
@@ -55,6 +56,7 @@ class Runtime:
         self._ready_twin: Store | None = None
         self.undos_lock = threading.Lock()
         self.undos: dict[str, Any] = {}  # jobs of `claims`, by key
+        self.probes = Probes(store.clock.monotonic)
         reset_in_children(self)
         subscribe = getattr(store, "subscribe", None)
         if subscribe is not None:
@@ -96,6 +98,7 @@ class Runtime:
         self._twin = self._ready_twin = None
         self.undos_lock = threading.Lock()
         self.undos = {}
+        self.probes = Probes(self.store.clock.monotonic)
 
     def attempt(self, identity: Identity) -> Attempt:
         """A fresh try, with an owner token of its own even within one process."""
@@ -107,6 +110,7 @@ class Runtime:
             options=identity.options,
             patience_seconds=0.0 if identity.options.mode == "observe" else identity.options.wait_seconds,
             margin_seconds=self.store.clock.margin_seconds,
+            request=identity.request,
         )
 
     def name_of(self, pk: str, namespace: str, caller: str | None) -> str:

@@ -44,6 +44,10 @@ def build(store: Store | str | None, engine: Engine | None, options: Mapping[str
         except ConfigurationError as error:
             problems.extend(error.problems)
     if engine is not None and not problems:
+        try:
+            engine.check(chosen)
+        except ConfigurationError as error:
+            problems.extend(error.problems)
         problems.extend(placement_problems(engine.store, chosen))
     if problems or engine is None:
         raise ConfigurationError(problems)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
-from idem_middleware.aio.concurrency import Recordings, Signal, pause
+from idem_middleware.aio.concurrency import Recordings, Signal, of_thread, pause, within
 from idem_middleware.aio.lease import AsyncLease, fetch
 from idem_middleware.claims import MAX_ROUNDS, Claim, busy, judge, undo_later
-from idem_middleware.decisions import Adopt, Attempt, Create, Execute, Refuse, Replay, Step, Swap, Wait, decide
-from idem_middleware.errors import StoreFull, StoreUnavailable
+from idem_middleware.decisions import Adopt, Attempt, Create, Execute, Probe, Refuse, Replay, Step, Swap, Wait, decide
+from idem_middleware.errors import StoreFull, StoreUnavailable, TransactionRefused
 from idem_middleware.events import EventKind
+from idem_middleware.joining import Joint, abandoned, after_probing, claim_refused, found_done, meanwhile
 from idem_middleware.outcomes import (
     Refused,
     Replayed,
@@ -22,9 +25,13 @@ from idem_middleware.outcomes import (
     replayed,
     well_timed,
 )
-from idem_middleware.records import Record
+from idem_middleware.probes import Admission, answer_of, failure_of, probe_in_thread
+from idem_middleware.probing import UNKNOWN, Abandoned, Done, Probed
+from idem_middleware.records import Record, Status
 from idem_middleware.runtime import Runtime
-from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
+from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Written
+from idem_middleware.transacting import refused
+from idem_middleware.transactions import Transaction
 from idem_middleware.waiting import Crowded, Ticket, poll_pause
 
 __all__ = ["AsyncAcquisition"]
@@ -42,12 +49,15 @@ class AsyncAcquisition:
         self._deadline = self._clock.monotonic() + store.deadline_seconds
         self._patient_until = self._clock.monotonic() + attempt.patience_seconds
         self._waiter: _Waiter | None = None
+        self._joint = Joint(runtime, attempt)
         self._known = False  # that the work runs, or was done
 
     async def run(self) -> AsyncLease | Replayed | Refused | Unprotected:
         """The lease, or what the client gets instead."""
         try:
             return await self._drive()
+        except TransactionRefused as error:
+            return claim_refused(self._runtime, self._attempt, error)
         except (StoreUnavailable, StoreFull) as error:
             return refused_by_store(self._runtime, self._attempt, error, known=self._known)
         finally:
@@ -67,6 +77,10 @@ class AsyncAcquisition:
                 case Wait():
                     self._known = True
                     step = await self._wait(step)
+                case Probe(record):
+                    step = await self._probe(record)
+                case Execute(record) | Adopt(record) if record.status is Status.COMPLETED:  # found done by the prober
+                    step = decide(replace(self._attempt, owner=""), record, self._clock.now())
                 case Execute(record) | Adopt(record):
                     claim = Claim(self._runtime, self._attempt.after(record), record)
                     claim.tell(claim_kind(record, before))
@@ -88,18 +102,73 @@ class AsyncAcquisition:
         return decide(self._attempt, found, self._clock.now())
 
     async def _write(self, step: Create | Swap) -> Step:
+        step, transaction = await self._joined(step)
         offset = self._clock.offset_seconds
+        old = None if isinstance(step, Create) else step.old
         try:
-            if isinstance(step, Create):
-                result: Written | Found | Gone = await self._store.create(step.new, self._deadline)
+            if transaction is not None:
+                result: Written | Found | Gone | Cancelled = await self._store.transact(
+                    old, step.new, transaction, self._deadline
+                )
+            elif old is None:
+                result = await self._store.create(step.new, self._deadline)
             else:
-                result = await self._store.swap(step.old, step.new, self._deadline)
+                result = await self._store.swap(old, step.new, self._deadline)
         except BaseException as error:  # a cancellation, too: what was asked for may be written all the same
             if not certain(error):
-                undo_later(self._runtime, self._attempt.after(step.new), None if isinstance(step, Create) else step.old)
+                undo_later(self._runtime, self._attempt.after(step.new), old)
             raise
+        if isinstance(result, Cancelled):
+            raise refused(result)
         judged = judge(self._attempt, step.new, result, self._clock.now())
         return well_timed(self._attempt, judged, self._clock, offset)
+
+    async def _joined(self, step: Create | Swap) -> tuple[Create | Swap, Transaction | None]:
+        if not self._joint.is_wanted(step):
+            return step, None
+        if not self._joint.is_known:
+            items = self._joint.ask()
+            self._joint.answered(await items if inspect.isawaitable(items) else items)
+        return self._joint.joined(step)
+
+    async def _probe(self, found: Record) -> Step:
+        probes, prober = self._runtime.probes, self._attempt.options.prober
+        admission = probes.begin(found.pk)
+        if admission is Admission.BUSY:
+            return meanwhile(self._attempt, found)
+        answer: Probed = UNKNOWN
+        if admission is Admission.ASK and prober is not None:
+            try:
+                answer = await self._ask(prober, found)
+            finally:
+                probes.end(found.pk, answer)
+        self._attempt = after_probing(self._runtime, self._attempt, found, answer)
+        self._deadline = self._clock.monotonic() + self._store.deadline_seconds
+        if not isinstance(answer, Done):
+            return self._decide(found)
+        self._known = True
+        finding = found_done(self._runtime.store, self._attempt, found, answer.response)
+        if finding.chunks:
+            await self._store.put_chunks(finding.swap.new, finding.chunks, self._deadline)
+        swap = finding.swap
+        result = await self._store.swap(swap.old, swap.new, self._deadline)
+        return judge(self._attempt, swap.new, result, self._clock.now())
+
+    async def _ask(self, prober: Callable[[Abandoned], Any], found: Record) -> Probed:
+        seconds = self._attempt.options.prober_seconds
+        told = abandoned(self._attempt, found)
+        try:
+            if inspect.iscoroutinefunction(prober):
+                try:
+                    return answer_of(await within(seconds, prober(told)))
+                finally:
+                    self._runtime.probes.finished()
+            future = probe_in_thread(prober, told, self._runtime.probes.finished)
+            return answer_of(await within(seconds, of_thread(future)))
+        except TimeoutError as error:
+            return failure_of(error, timed_out=True)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
+            return failure_of(error, timed_out=False)
 
     async def _wait(self, step: Step) -> Step:
         if self._waiter is None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from idem_middleware.stores.forks import reset_in_children
 
-__all__ = ["Recordings", "Signal", "in_cipher_thread", "in_thread", "pause"]
+__all__ = ["Recordings", "Signal", "in_cipher_thread", "in_thread", "of_thread", "pause", "within"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -111,3 +111,18 @@ _cipher_threads = _CipherThreads()
 async def in_cipher_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Off the loop, for what asks a key service now and then."""
     return await asyncio.get_running_loop().run_in_executor(_cipher_threads.pool(), partial(function, *args, **kwargs))
+
+
+async def within(seconds: float, work: Awaitable[T]) -> T:
+    """The result, if it comes in time; else the work is cancelled.
+
+    Raises:
+        TimeoutError: it did not, or raised this itself.
+    """
+    async with asyncio.timeout(seconds):
+        return await work
+
+
+async def of_thread(future: Future[T]) -> T:
+    """The result of what runs in a thread. A cancellation does not reach it."""
+    return await asyncio.wrap_future(future)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
 from idem_middleware.blocking.lease import Lease, fetch
 from idem_middleware.claims import MAX_ROUNDS, Claim, busy, judge, undo_later
-from idem_middleware.decisions import Adopt, Attempt, Create, Execute, Refuse, Replay, Step, Swap, Wait, decide
-from idem_middleware.errors import StoreFull, StoreUnavailable
+from idem_middleware.decisions import Adopt, Attempt, Create, Execute, Probe, Refuse, Replay, Step, Swap, Wait, decide
+from idem_middleware.errors import StoreFull, StoreUnavailable, TransactionRefused
 from idem_middleware.events import EventKind
+from idem_middleware.joining import Joint, abandoned, after_probing, claim_refused, found_done, meanwhile
 from idem_middleware.outcomes import (
     Refused,
     Replayed,
@@ -22,9 +24,13 @@ from idem_middleware.outcomes import (
     replayed,
     well_timed,
 )
-from idem_middleware.records import Record
+from idem_middleware.probes import Admission, answer_of, failure_of, probe_in_thread
+from idem_middleware.probing import UNKNOWN, Abandoned, Done, Probed
+from idem_middleware.records import Record, Status
 from idem_middleware.runtime import Runtime
-from idem_middleware.stores.base import Found, Gone, Written
+from idem_middleware.stores.base import Cancelled, Found, Gone, Written
+from idem_middleware.transacting import refused
+from idem_middleware.transactions import Transaction
 from idem_middleware.waiting import Crowded, Ticket, poll_pause
 
 __all__ = ["Acquisition"]
@@ -41,12 +47,15 @@ class Acquisition:
         self._deadline = self._clock.monotonic() + self._store.deadline_seconds
         self._patient_until = self._clock.monotonic() + attempt.patience_seconds
         self._waiter: _Waiter | None = None
+        self._joint = Joint(runtime, attempt)
         self._known = False  # that the work runs, or was done
 
     def run(self) -> Lease | Replayed | Refused | Unprotected:
         """The lease, or what the client gets instead."""
         try:
             return self._drive()
+        except TransactionRefused as error:
+            return claim_refused(self._runtime, self._attempt, error)
         except (StoreUnavailable, StoreFull) as error:
             return refused_by_store(self._runtime, self._attempt, error, known=self._known)
         finally:
@@ -66,6 +75,10 @@ class Acquisition:
                 case Wait():
                     self._known = True
                     step = self._wait(step)
+                case Probe(record):
+                    step = self._probe(record)
+                case Execute(record) | Adopt(record) if record.status is Status.COMPLETED:  # found done by the prober
+                    step = decide(replace(self._attempt, owner=""), record, self._clock.now())
                 case Execute(record) | Adopt(record):
                     claim = Claim(self._runtime, self._attempt.after(record), record)
                     claim.tell(claim_kind(record, before))
@@ -87,18 +100,62 @@ class Acquisition:
         return decide(self._attempt, found, self._clock.now())
 
     def _write(self, step: Create | Swap) -> Step:
+        step, transaction = self._joined(step)
         offset = self._clock.offset_seconds
+        old = None if isinstance(step, Create) else step.old
         try:
-            if isinstance(step, Create):
-                result: Written | Found | Gone = self._store.create(step.new, self._deadline)
+            if transaction is not None:
+                result: Written | Found | Gone | Cancelled = self._store.transact(
+                    old, step.new, transaction, self._deadline
+                )
+            elif old is None:
+                result = self._store.create(step.new, self._deadline)
             else:
-                result = self._store.swap(step.old, step.new, self._deadline)
+                result = self._store.swap(old, step.new, self._deadline)
         except BaseException as error:
             if not certain(error):
-                undo_later(self._runtime, self._attempt.after(step.new), None if isinstance(step, Create) else step.old)
+                undo_later(self._runtime, self._attempt.after(step.new), old)
             raise
+        if isinstance(result, Cancelled):
+            raise refused(result)
         judged = judge(self._attempt, step.new, result, self._clock.now())
         return well_timed(self._attempt, judged, self._clock, offset)
+
+    def _joined(self, step: Create | Swap) -> tuple[Create | Swap, Transaction | None]:
+        if not self._joint.is_wanted(step):
+            return step, None
+        if not self._joint.is_known:
+            self._joint.answered(self._joint.ask())
+        return self._joint.joined(step)
+
+    def _probe(self, found: Record) -> Step:
+        probes, prober = self._runtime.probes, self._attempt.options.prober
+        admission = probes.begin(found.pk)
+        if admission is Admission.BUSY:
+            return meanwhile(self._attempt, found)
+        answer: Probed = UNKNOWN
+        if admission is Admission.ASK and prober is not None:
+            try:
+                answer = self._ask(prober, found)
+            finally:
+                probes.end(found.pk, answer)
+        self._attempt = after_probing(self._runtime, self._attempt, found, answer)
+        self._deadline = self._clock.monotonic() + self._store.deadline_seconds
+        if not isinstance(answer, Done):
+            return self._decide(found)
+        self._known = True
+        finding = found_done(self._store, self._attempt, found, answer.response)
+        if finding.chunks:
+            self._store.put_chunks(finding.swap.new, finding.chunks, self._deadline)
+        swap = finding.swap
+        return judge(self._attempt, swap.new, self._store.swap(swap.old, swap.new, self._deadline), self._clock.now())
+
+    def _ask(self, prober: Callable[[Abandoned], object], found: Record) -> Probed:
+        future = probe_in_thread(prober, abandoned(self._attempt, found), self._runtime.probes.finished)
+        try:
+            return answer_of(future.result(self._attempt.options.prober_seconds))
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
+            return failure_of(error, timed_out=not future.done())
 
     def _wait(self, step: Step) -> Step:
         if self._waiter is None:

@@ -213,6 +213,12 @@ _CANCELLED_TRANSACTIONS = _counter(
     _CANCELLATIONS,
     seed=True,
 )
+_PROBES = _counter(
+    "idempotency_probes",
+    "Abandoned claims that the prober was asked about, by what it said.",
+    "{claim}",
+    Label("reason", ("done", "not-done", "unknown"), _reason("unknown")),
+)
 _CHECKPOINTS = _counter("idempotency_checkpoints", "Checkpoints that handlers saved by themselves.", "{checkpoint}")
 _TRANSACTIONS = _counter(
     "idempotency_transactions", "Transactions of handlers that were carried out with their claims.", "{transaction}"
@@ -246,6 +252,7 @@ _TABLE: Mapping[EventKind, Instrument] = {
     EventKind.RENEWED: _RENEWALS,
     EventKind.LEASE_LOST: _LEASES_LOST,
     EventKind.CLAIM_UNDONE: _UNDONE,
+    EventKind.PROBED: _PROBES,
     EventKind.CHECKPOINTED: _CHECKPOINTS,
     EventKind.TRANSACTED: _TRANSACTIONS,
     EventKind.BYPASSED: _BYPASSES,

@@ -27,7 +27,7 @@ STORE = "STORE"
 _EXAMPLE = '"dynamodb://TABLE?region=…", or "memory://" for a single process'
 
 # What settings write as a dotted path: a settings module can't import code that needs the apps.
-_FUNCTIONS = ("caller", "store_if", "before_store", "cipher")
+_FUNCTIONS = ("caller", "claim_items", "on_claim_refused", "prober", "store_if", "before_store", "cipher")
 
 
 class Configuration:
@@ -52,6 +52,7 @@ class Configuration:
             try:
                 for mark in marks:
                     options = options.merge(mark.overrides)
+                self.engine.check(options)
             except ConfigurationError as error:
                 raise ImproperlyConfigured(f"a view's own options: {error}") from error
             self._merged[marks] = options

@@ -53,7 +53,9 @@ class Protection:
         if marker.overrides is None:
             return None
         if marker not in self._by_marker:
-            self._by_marker[marker] = self.options.merge({"paths": (), "exempt_paths": (), **marker.overrides})
+            options = self.options.merge({"paths": (), "exempt_paths": (), **marker.overrides})
+            self.engine.check(options)
+            self._by_marker[marker] = options
         return self._by_marker[marker]
 
 

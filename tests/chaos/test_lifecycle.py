@@ -17,7 +17,6 @@ from idem_middleware import DynamoDBStore, Engine, Options, Request, Response
 from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.body import RequestBody
-from idem_middleware.stores.threaded import ThreadedStore
 from tests.servers.table import REGION, Table
 from tests.support.http import RawConnection, RawResponse, request_head
 from tests.support.patience import patient
@@ -153,7 +152,6 @@ def test_an_event_loop_may_have_one_thread_for_its_store_or_many(
         )
 
     assert {answer.status for answer in asyncio.run(main())} == {201}
-    assert isinstance(store.to_async(), ThreadedStore)
     ours = [t for t in threading.enumerate() if t.ident not in before and t.name.startswith("idem-store")]
     assert len(ours) <= threads
 

@@ -28,7 +28,7 @@ from idem_middleware.events import Event
 from idem_middleware.keys import record_pk
 from idem_middleware.runtime import Runtime
 from idem_middleware.stores.dynamodb import DynamoDBStore
-from idem_middleware.stores.threaded import ThreadedStore
+from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore, ThreadedTransport
 from idem_middleware.transactions import Put
 from idem_middleware.upkeep import Upkeep
 from tests.exploration.loop import Spawner, SteppedLoop
@@ -358,9 +358,10 @@ def _visit_async(visit: _Visit) -> None:
 
 async def _visiting(visit: _Visit) -> None:
     engine = AsyncEngine(visit.runtime.store, visit.options, runtime=visit.runtime)
-    threads = engine._async_store
-    assert isinstance(threads, ThreadedStore)
-    threads._executor = cast("Any", Spawner(visit.process))
+    store = engine._async_store
+    assert isinstance(store, AsyncDynamoDBStore)
+    assert isinstance(store._transport, ThreadedTransport)
+    store._transport.threads._executor = cast("Any", Spawner(visit.process))
     for owner in visit.attempts():
         response = await _try_async(visit, engine, owner)
         if not visit.answered(owner, response):

@@ -12,7 +12,8 @@ import pytest
 from idem_middleware.keys import caller_partition, placed
 from idem_middleware.stores import DynamoDBStore, MemoryStore, Store
 from idem_middleware.stores.base import Found, Written
-from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore
+from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore, ThreadedTransport
+from idem_middleware.stores.dynamodb.lean.aio import AsyncLeanTransport
 from idem_middleware.stores.dynamodb.transport import TransportName
 from idem_middleware.stores.threaded import ThreadedStore
 from idem_middleware.testing.contract import AsyncStoreAsStore, ChunkedStoreContract, StoreContract, on_a_loop
@@ -130,8 +131,10 @@ class TestCallerLayoutOnDynamoDBLocal(InACallersPartition):
 
 
 @pytest.mark.parametrize(
-    ("transport", "kind"), [("boto3", ThreadedStore), ("lean", AsyncDynamoDBStore)], indirect=["transport"]
+    ("transport", "kind"), [("boto3", ThreadedTransport), ("lean", AsyncLeanTransport)], indirect=["transport"]
 )
 def test_an_event_loop_gets_what_its_transport_can_do(transport: TransportName, kind: type) -> None:
     """So the classes above test what they say."""
-    assert isinstance(DynamoDBStore(transport=transport).to_async(), kind)
+    store = DynamoDBStore(transport=transport).to_async()
+    assert isinstance(store, AsyncDynamoDBStore)
+    assert isinstance(store._transport, kind)

@@ -24,9 +24,9 @@ from idem_middleware.clock import CorrectedClock
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import Found, Gone
+from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore, ThreadedTransport
 from idem_middleware.stores.dynamodb.client import ClientSettings
 from idem_middleware.stores.dynamodb.lean.source import Line, Source
-from idem_middleware.stores.threaded import ThreadedStore
 from tests.stores.certificates import make_authority
 from tests.stores.conftest import OpenStore
 from tests.stores.records import new_pk, pending, soon
@@ -228,7 +228,9 @@ class TestNetwork:
     def test_a_proxy_with_certificates_of_its_own_is_left_to_threads(self) -> None:
         """Aiohttp has no setting for it."""
         config = Config(proxies={"https": "https://p"}, proxies_config={"proxy_ca_bundle": "x.pem"})
-        assert isinstance(DynamoDBStore(transport="lean", client_config=config).to_async(), ThreadedStore)
+        store = DynamoDBStore(transport="lean", client_config=config).to_async()
+        assert isinstance(store, AsyncDynamoDBStore)
+        assert isinstance(store._transport, ThreadedTransport)
 
 
 class Vendor:

@@ -167,8 +167,8 @@ def test_its_threads_end_with_it() -> None:
     """Tests and reloads make many stores."""
     store = ThreadedStore(MemoryStore())
     asyncio.run(store.load("1", 0.0))
-    assert store._executor is not None
-    threads = list(store._executor._threads)
+    assert store._threads._executor is not None
+    threads = list(store._threads._executor._threads)
     del store
     gc.collect()
     for thread in threads:
@@ -180,8 +180,8 @@ def test_after_the_end_of_the_process_began_it_is_unavailable() -> None:
     """No new thread can be had then; the caller gets the error that it knows."""
     store = ThreadedStore(MemoryStore())
     asyncio.run(store.load("1", 0.0))
-    assert store._executor is not None
-    store._executor.shutdown()
+    assert store._threads._executor is not None
+    store._threads._executor.shutdown()
     with pytest.raises(StoreUnavailable, match="shutting down"):
         asyncio.run(store.load("1", 0.0))
 

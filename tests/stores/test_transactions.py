@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 import pytest
 
+from idem_middleware import Engine, Lease, Options, Response
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable, TransactionInvalid
 from idem_middleware.events import Event, EventKind
 from idem_middleware.records import Record
@@ -19,8 +20,8 @@ from idem_middleware.stores import DynamoDBStore, Store
 from idem_middleware.stores.base import Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.transport import TRANSPORTS
 from idem_middleware.testing.contract import on_a_loop
-from idem_middleware.transactions import CancellationCode, Check, Put, Transaction, Update, actions_of
-from tests.stores.doubles import ManualTime, answer, error, read_timeout, scripted_store, soon
+from idem_middleware.transactions import CancellationCode, Check, Item, Put, Transaction, Update, actions_of
+from tests.stores.doubles import ManualTime, WatchedClient, answer, error, read_timeout, scripted_store, soon
 from tests.stores.records import after, new_pk, pending
 
 HOT = {"ThrottlingReasons": [{"reason": "TableWriteKeyRangeThroughputExceeded", "resource": "arn:aws:dynamodb:r:1:t"}]}
@@ -361,3 +362,41 @@ def test_transactions_run_on_a_loop_too(dynamodb_local: str, client: Any, stock:
 
     assert asyncio.run(race()) == 3
     assert shelf.left == 0
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.dynamodb_local
+@pytest.mark.parametrize(
+    ("way", "calls"),
+    [
+        ("complete_with", ["put_item", "transact_write_items"]),
+        ("transact", ["put_item", "transact_write_items", "update_item"]),
+        ("claim_items", ["transact_write_items", "update_item"]),
+        ("save_checkpoint", ["put_item", "update_item", "update_item"]),
+    ],
+)
+def test_each_way_makes_so_many_calls(client: Any, stock: str, shelf: Shelf, way: str, calls: list[str]) -> None:
+    """As docs/transactions.md says; a replay is one failed call more."""
+    watched = WatchedClient(client)
+    keys = f"keys-{new_pk()[:12]}"
+    DynamoDBStore(keys, client=client).create_table()
+    items: list[Item] = [shelf.take(), Put(stock, {"sku": new_pk()}, condition="attribute_not_exists(sku)")]
+    options = Options(claim_items=lambda _: items) if way == "claim_items" else Options()
+
+    def work(lease: Lease | None) -> str:
+        assert lease is not None
+        if way == "complete_with":
+            lease.complete_with(items, Response(200, (), b'"done"'))
+        elif way == "transact":
+            lease.transact(items)
+        elif way == "save_checkpoint":
+            lease.save_checkpoint(b"halfway")
+        return "done"
+
+    engine = Engine(DynamoDBStore(keys, client=watched), options)
+    assert engine.run_once("k", None, work) == "done"
+    assert watched.operations == calls
+    assert engine.run_once("k", None, work) == "done"
+    assert watched.operations == [*calls, calls[0]]

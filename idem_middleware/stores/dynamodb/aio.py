@@ -1,23 +1,26 @@
-"""The store on DynamoDB for event loops, over a transport that does not block."""
+"""The store on DynamoDB for event loops, over a transport that does not block, or one whose calls run in threads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from idem_middleware.clock import Clock
 from idem_middleware.records import Record
 from idem_middleware.stores.base import Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.calls import Pause, Steps
 from idem_middleware.stores.dynamodb.register import Register
-from idem_middleware.stores.dynamodb.transport import AsyncTransport
+from idem_middleware.stores.dynamodb.requests import Request
+from idem_middleware.stores.dynamodb.transport import AsyncTransport, Transport
+from idem_middleware.stores.threads import Threads
 from idem_middleware.transactions import Transaction
 
 if TYPE_CHECKING:
     from idem_middleware.stores.dynamodb.store import DynamoDBStore
 
-__all__ = ["AsyncDynamoDBStore", "carry_out"]
+__all__ = ["AsyncDynamoDBStore", "ThreadedTransport", "carry_out"]
 
 T = TypeVar("T")
 
@@ -29,6 +32,13 @@ async def carry_out(steps: Steps[T], transport: AsyncTransport, sleep: Sleep = a
 
     A cancellation ends it wherever it is: what was sent may be applied all the same.
     """
+    try:
+        return await _driven(steps, transport, sleep)
+    finally:
+        steps.close()  # now, and not when nobody looks at a traceback any longer
+
+
+async def _driven(steps: Steps[T], transport: AsyncTransport, sleep: Sleep) -> T:
     try:
         step = next(steps)
         while True:
@@ -45,6 +55,20 @@ async def carry_out(steps: Steps[T], transport: AsyncTransport, sleep: Sleep = a
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+class ThreadedTransport:
+    """A transport that blocks, in threads: one call holds one of them, and no pause between two tries does."""
+
+    def __init__(self, transport: Transport, max_workers: int) -> None:
+        self._transport = transport
+        self.threads = Threads(max_workers)
+
+    async def __call__(self, operation: str, request: Request) -> Mapping[str, Any]:
+        return await self.threads.run(partial(self._transport, operation, request))
+
+    async def aclose(self) -> None:
+        """Nothing of it belongs to a loop."""
 
 
 class AsyncDynamoDBStore:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from idem_middleware.clock import CorrectedClock
+from idem_middleware.errors import StoreUnavailable
 from idem_middleware.events import Event, EventKind, Observer, emit
+from idem_middleware.stores.dynamodb.crowds import Crowds, Entry
 from idem_middleware.stores.dynamodb.faults import Fault, Kind, classify, error_for
 from idem_middleware.stores.dynamodb.requests import Request
 from idem_middleware.stores.dynamodb.transport import Transport
@@ -36,6 +38,7 @@ T = TypeVar("T")
 # AWS Architecture Blog, "Exponential Backoff And Jitter": full jitter finishes soonest under contention.
 _BASE_SECONDS = 0.05
 _CAP_SECONDS = 1.0
+_TURN_SECONDS = 0.01
 
 
 @dataclass(slots=True)
@@ -59,6 +62,13 @@ Steps = Generator[Send | Pause, Any, T]
 
 def carry_out(steps: Steps[T], transport: Transport, sleep: Callable[[float], object] = time.sleep) -> T:
     """Do it, blocking."""
+    try:
+        return _driven(steps, transport, sleep)
+    finally:
+        steps.close()  # now, and not when nobody looks at a traceback any longer
+
+
+def _driven(steps: Steps[T], transport: Transport, sleep: Callable[[float], object]) -> T:
     try:
         step = next(steps)
         while True:
@@ -145,6 +155,7 @@ class Calls:
         self._observers = observers
         self._skew = skew or SkewWatch(clock, observers)
         self._draw = draw
+        self.crowds = Crowds()
 
     def call(
         self, operation: str, request: Request, deadline: float, *, pk: str | None = None
@@ -182,7 +193,28 @@ class Calls:
                     raise error_for(fault, self.table, operation) from exc
             else:
                 self._skew.learn(response, sent_at)
+                self.crowds.note(pk, None)
                 return Answer(response)
+            yield Pause(pause_seconds)
+
+    def entered(self, pk: str, deadline: float) -> Steps[None]:
+        """Wait for one's turn to claim a key, which is soon or never. `crowds.leave` is to be called at the end.
+
+        Raises:
+            StoreUnavailable: others wait for an answer about this key already; or it was nobody's turn in time.
+
+        """
+        while True:
+            entry = self.crowds.enter(pk)
+            if entry is Entry.IN:
+                return
+            pause_seconds = _TURN_SECONDS * (0.5 + self._draw())
+            if entry is Entry.TURNED_AWAY or self.clock.monotonic() + pause_seconds > deadline:
+                code = self.crowds.trouble(pk) or "KeyBusy"
+                raise StoreUnavailable(
+                    f"DynamoDB table {self.table!r}: too many requests of this process ask for one key ({code})",
+                    code=code,
+                )
             yield Pause(pause_seconds)
 
     def pause_seconds(
@@ -207,6 +239,7 @@ class Calls:
 
     def _tell_of(self, fault: Fault, pk: str | None) -> None:
         """Tell of an answer that says no: neither of these is a fault of DynamoDB's."""
+        self.crowds.note(pk, None if fault.kind is Kind.ANSWER else fault.code)
         if fault.reasons:
             kind = EventKind.TRANSACTION_CANCELLED
         elif fault.kind is Kind.ANSWER:

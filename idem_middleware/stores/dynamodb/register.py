@@ -49,6 +49,13 @@ class Register:
 
     def create(self, new: Record, deadline: float) -> Steps[Written | Found]:
         """As `Store.create`."""
+        yield from self._calls.entered(new.pk, deadline)
+        try:
+            return (yield from self._created(new, deadline))
+        finally:
+            self._calls.crowds.leave(new.pk)
+
+    def _created(self, new: Record, deadline: float) -> Steps[Written | Found]:
         request = create_request(self._table, new)
         for _ in range(_MOST_VANISHINGS):
             outcome = yield from self._calls.call("put_item", request, deadline, pk=new.pk)

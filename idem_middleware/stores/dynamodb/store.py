@@ -227,14 +227,13 @@ class DynamoDBStore:
 
         There are as many threads as connections, so that none is thrown away after each call.
         """
-        transport = self._transport.asynchronous()
-        if transport is not None:
-            from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore  # noqa: PLC0415  # as below
+        from idem_middleware.stores.dynamodb.aio import (  # noqa: PLC0415  # asyncio, only where it is used
+            AsyncDynamoDBStore,
+            ThreadedTransport,
+        )
 
-            return AsyncDynamoDBStore(self, self._register, transport)
-        from idem_middleware.stores.threaded import ThreadedStore  # noqa: PLC0415  # asyncio, only where it is used
-
-        return ThreadedStore(self, max_workers=self._pool_connections)
+        transport = self._transport.asynchronous() or ThreadedTransport(self._transport, self._pool_connections)
+        return AsyncDynamoDBStore(self, self._register, transport)
 
     # --- an operator's, none of which the service needs ---------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Orders with stock in a second table: exactly once, whatever crashes when."""

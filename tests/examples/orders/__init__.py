@@ -1,0 +1,1 @@
+"""The orders example, on workers that die."""
