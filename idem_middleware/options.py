@@ -381,7 +381,7 @@ def _relation_problems(options: Options) -> Iterable[str]:
             yield "claim_items does not go together with mode='observe': repeated requests would run without the items"
         if options.on_store_error == "bypass":
             yield "claim_items does not go together with on_store_error='bypass': requests would run without the items"
-    elif options.on_claim_refused is not None:
+    elif callable(options.on_claim_refused):
         yield "on_claim_refused needs claim_items"
     if options.on_expired == "refuse" and _is_number(options.tombstone_seconds) and options.tombstone_seconds == 0:
         yield "on_expired='refuse' needs tombstone_seconds: without it nothing is left to tell an expired key by"
