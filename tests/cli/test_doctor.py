@@ -230,6 +230,22 @@ class TestTheTable:
         assert self.found(good)["regions"].light is Light.RED
         assert self.found(good, homes=("eu-central-1", "eu-west-1"))["regions"].light is Light.GREEN
 
+    def test_strong_consistency_has_a_sweeper_instead_of_ttl(
+        self, good: DynamoDBStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And what is late there is the sweeper's."""
+        described = {
+            **good.admin().call("describe_table", {"TableName": good.table})["Table"],
+            "Replicas": [{"RegionName": "us-east-2"}, {"RegionName": "us-west-2"}],
+            "MultiRegionConsistency": "STRONG",
+        }
+        told = description_of(described)
+        monkeypatch.setattr("idem_middleware.cli.tables.description_of", lambda described, *ttl: told)
+        put(good, claim("a" * 64, age_seconds=4 * 86400))
+        found = self.found(good)
+        assert (found["TTL"].light, found["regions"].light) == (Light.GREEN, Light.GREEN)
+        assert "idem-middleware sweep" in (found["deletion lag"].mend or "")
+
     @pytest.mark.dynamodb_local
     def test_a_clock_that_is_off(self, local_table: str) -> None:
         """By the `Date` of DynamoDB's answers."""

@@ -15,7 +15,7 @@ import pytest
 
 from idem_middleware import Engine, Options, Request, Response
 from idem_middleware.body import RequestBody
-from idem_middleware.cli.inspection import MEANINGS, NotReleased, Phase, load, name_of, phase, release
+from idem_middleware.cli.inspection import MEANINGS, NotReleased, Phase, load, name_of, phase, release, scan
 from idem_middleware.keys import record_pk
 from idem_middleware.records import OmittedResponse, Record, Status
 from idem_middleware.stores import DynamoDBStore
@@ -163,6 +163,40 @@ class TestShow:
         assert "give more digits" in run("show", "--digest", "abababab", "--store", moto_table, status=1).output
 
     @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"checkpoint": b"paid"}, ["4 bytes: the work of lease.transact is done", "abandoned"]),
+            (
+                {
+                    "status": Status.COMPLETED,
+                    "expires_at": 4e9,
+                    "bound_until": 4e9,
+                    "response": OmittedResponse(reason="outcome-unknown", location="/orders/1"),
+                },
+                ["not kept: outcome-unknown, see /orders/1", "retries get 409"],
+            ),
+            ({"schema": 99}, ["unreadable", "99"]),
+        ],
+        ids=["checkpoint", "omitted", "newer"],
+    )
+    def test_other_records_are_explained(
+        self,
+        run: Run,
+        run_json: RunJson,
+        store: DynamoDBStore,
+        moto_table: str,
+        changes: dict[str, Any],
+        words: list[str],
+    ) -> None:
+        """In words, and for machines."""
+        put(store, claim(name_of(store, "order-9", caller=None, namespace=""), **changes))
+        text = run("show", "order-9", "--store", moto_table).output
+        assert [word for word in words if word not in text] == []
+        told = run_json("show", "order-9", "--body", "--store", moto_table)
+        assert told["body"] is None
+        assert "no body to show" in run("show", "order-9", "--body", "--store", moto_table).output
+
+    @pytest.mark.parametrize(
         ("given", "sentence"),
         [
             ((), "give a KEY, or --digest"),
@@ -240,6 +274,19 @@ class TestList:
     def test_no_more_than_the_limit(self, run: Run, moto_table: str) -> None:
         """And it says so."""
         assert "1 record, and there are more." in run("list", "--limit", "1", "--store", moto_table).output
+
+    def test_all_pages_are_looked_through_at_a_bounded_rate(
+        self, store: DynamoDBStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A pause after each, as long as what it took."""
+        monkeypatch.setattr("idem_middleware.cli.inspection._PAGE", 1)
+        pauses: list[float] = []
+        pages: list[int] = []
+        found = scan(store, units_per_second=2.0, sleep=pauses.append, on_page=pages.append)
+        assert len(list(found)) == 4
+        assert sum(pages) == 4
+        assert len(pauses) >= 3
+        assert all(seconds > 0 for seconds in pauses)
 
     def test_a_caller_is_listed_in_the_layout_for_it(self, run: Run, moto_table: str) -> None:
         """Elsewhere it is a sentence."""

@@ -13,6 +13,8 @@ import pytest
 
 from idem_middleware.cli.infrastructure.specification import OPERATOR_ACTIONS, SERVICE_ACTIONS
 from idem_middleware.cli.tables import TableState, changes
+from idem_middleware.errors import StoreMisconfigured
+from idem_middleware.stores.dynamodb.admin import Admin
 from idem_middleware.stores.dynamodb.describing import description_of
 from tests.cli.conftest import Run, RunJson
 
@@ -31,6 +33,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "own key": ("--encryption", "customer", "--kms-key", KEY),
     "two regions": ("--region", "eu-central-1", "--replica", "eu-west-1", "--tag", "a=b"),
     "by caller": ("--layout", "caller"),
+    "by caller in two regions": ("--layout", "caller", "--region", "eu-central-1", "--replica", "eu-west-1"),
     "strong": ("--region", "us-east-1", "--replica", "us-east-2", "--replica", "us-west-2", "--consistency", "strong"),
 }
 
@@ -55,6 +58,7 @@ class TestCreating:
     def test_an_existing_table_is_adapted_after_a_question(self, run: Run, run_json: RunJson, moto_table: str) -> None:
         """What is missing is named first."""
         run("table", "create", "--store", moto_table, "--no-recovery", "--no-deletion-protection", "--no-ttl")
+        assert "To do:" in run("table", "create", "--store", moto_table, "--dry-run").output
         asked = run("table", "create", "--store", moto_table, answer="n\n", status=1)
         for words in ("point-in-time recovery", "deletion", "TTL"):
             assert words in asked.output
@@ -67,6 +71,23 @@ class TestCreating:
         """There is no table after it."""
         assert "would be created" in run("table", "create", "--store", moto_table, "--dry-run").output
         assert "no such table" in run("table", "describe", "--store", moto_table, status=3).output
+
+    def test_what_can_not_be_done_is_told_and_fails(
+        self, run: Run, moto_table: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The rest is done."""
+        call = Admin.call
+
+        def refuse(admin: Admin, operation: str, request: Any) -> Any:
+            if operation == "update_continuous_backups":
+                raise StoreMisconfigured("not allowed", code="AccessDeniedException")
+            return call(admin, operation, request)
+
+        monkeypatch.setattr(Admin, "call", refuse)
+        told = run("table", "create", "--store", moto_table, status=1).output
+        assert "✗  switch point-in-time recovery on: not allowed" in told
+        assert "✓  protect it from deletion" in told
+        assert "1 of 2 could not be done" in told
 
     def test_what_is_done_to_a_bare_table(self) -> None:
         """Each thing by a call of its own; nothing twice."""
@@ -151,7 +172,7 @@ class TestTemplates:
         ]
         table = table["idempotency"]
         assert table["hash_key"] == "pk"
-        assert table.get("range_key") == ("sk" if variant == "by caller" else None)
+        assert table.get("range_key") == ("sk" if "by caller" in variant else None)
         assert ("ttl" in table) == (variant != "strong")
         assert len(table.get("replica", [])) == VARIANTS[variant].count("--replica")
         if variant == "tagged":
