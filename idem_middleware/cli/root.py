@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": (f"{_PACKAGE}.records:show", "What happened to a key."),
     "list": (f"{_PACKAGE}.records:list_", "Records that need a look: abandoned, failed, of unknown outcome."),
     "release": (f"{_PACKAGE}.records:release_", "Let the next retry of an abandoned claim run."),
+    "erase": (f"{_PACKAGE}.erase:erase", "Erase a key's stored answer; that the work was done stays known."),
     "sweep": (f"{_PACKAGE}.sweep:sweep", "Delete what is over, where the table has no TTL."),
     "conformance": (f"{_PACKAGE}.conformance:conformance", "Send the draft's sequences to a running server."),
     "budget": (f"{_PACKAGE}.budget:budget", "What the table will cost for a given load."),

@@ -17,7 +17,7 @@ from idem_middleware import Engine, Options, Request, Response
 from idem_middleware.body import RequestBody
 from idem_middleware.cli.inspection import MEANINGS, NotReleased, Phase, load, name_of, phase, release, scan
 from idem_middleware.keys import record_pk
-from idem_middleware.records import OmittedResponse, Record, Status
+from idem_middleware.records import OmittedResponse, Record, SealedResponse, Status
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.urls import store_from_url
 from tests.cli.conftest import Run, RunJson
@@ -175,9 +175,18 @@ class TestShow:
                 },
                 ["not kept: outcome-unknown, see /orders/1", "retries get 409"],
             ),
+            (
+                {
+                    "status": Status.COMPLETED,
+                    "expires_at": 4e9,
+                    "bound_until": 4e9,
+                    "response": SealedResponse(b"sealed"),
+                },
+                ["sealed by the service's cipher", "retries get the stored answer"],
+            ),
             ({"schema": 99}, ["unreadable", "99"]),
         ],
-        ids=["checkpoint", "omitted", "newer"],
+        ids=["checkpoint", "omitted", "sealed", "newer"],
     )
     def test_other_records_are_explained(
         self,
@@ -359,6 +368,27 @@ class TestRelease:
         assert seen is not None
         with pytest.raises(NotReleased, match="this key is running"):
             release(store, seen)
+
+
+class TestErase:
+    """`erase`."""
+
+    def test_the_answer_is_gone_and_the_work_stays_known(
+        self, run: Run, run_json: RunJson, store: DynamoDBStore, moto_table: str
+    ) -> None:
+        """After a question."""
+        run_request(store, "order-8", answer())
+        given = ("order-8", "--caller", "acct_7", "--store", moto_table)
+        run("erase", *given, answer="n\n", status=1)
+        assert run_json("show", *given)["phase"] == "done"
+        assert "nothing runs again" in run("erase", *given, answer="y\n").output
+        assert run_json("show", *given)["phase"] == "unknown"
+        assert run_json("erase", *given, "--yes")["outcome"] == "nothing-kept"
+
+    def test_what_is_running_is_not_erased(self, run: Run, store: DynamoDBStore, moto_table: str) -> None:
+        """It would be written anew."""
+        put(store, claim(name_of(store, "order-9", caller=None, namespace=""), age_seconds=1))
+        assert "it is running" in run("erase", "order-9", "--yes", "--store", moto_table, status=1).output
 
 
 class TestSweep:
