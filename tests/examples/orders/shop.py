@@ -14,7 +14,7 @@ import httpx
 
 from tests.stores.records import new_pk
 
-_GIVE_UP_AFTER_SECONDS = 120
+_GIVE_UP_AFTER_SECONDS = 300
 
 CALLS = {
     "/orders": ("claim", "transaction"),
