@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from idem_middleware.problems import Problem, ProblemType
     from idem_middleware.stores.dynamodb import DynamoDBStore
     from idem_middleware.stores.memory import MemoryStore
+    from idem_middleware.stores.regional import RegionalStore
     from idem_middleware.stores.urls import store_from_url
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ _HOMES = {
     "Options": "options",
     "Problem": "problems",
     "ProblemType": "problems",
+    "RegionalStore": "stores.regional",
     "Request": "messages",
     "RequestRefused": "errors",
     "Response": "messages",
@@ -73,6 +75,7 @@ __all__ = [  # the names above, which a test compares
     "Options",
     "Problem",
     "ProblemType",
+    "RegionalStore",
     "Request",
     "RequestRefused",
     "Response",

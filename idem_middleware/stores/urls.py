@@ -12,6 +12,7 @@ from idem_middleware.stores.base import Store
 from idem_middleware.stores.dynamodb import DynamoDBStore
 from idem_middleware.stores.dynamodb.table import DEFAULT_TABLE
 from idem_middleware.stores.memory import MemoryStore
+from idem_middleware.stores.regional import RegionalStore
 
 __all__ = ["store_from_url"]
 
@@ -21,6 +22,7 @@ def store_from_url(url: str) -> Store:
 
         memory://?max_entries=1000&max_bytes=10000000
         dynamodb://TABLE?region=eu-central-1&endpoint=http://127.0.0.1:8000&transport=lean&layout=caller
+        dynamodb://TABLE?regions=eu-central-1,us-east-1&evacuated=us-east-1
 
     Every part may be left out. The URL holds no secrets: credentials are found as boto3 finds them.
 
@@ -63,11 +65,29 @@ def _dynamodb_store(parts: SplitResult) -> Store:
         problems.append("credentials don't belong into a store's URL: boto3 finds them by itself")
     if parts.path.strip("/"):
         problems.append("a dynamodb:// URL has no path: it is dynamodb://TABLE")
-    given: dict[str, Any] = _parameters(parts, ("region", "endpoint", "transport", "layout"), problems)
+    known = ("region", "regions", "evacuated", "endpoint", "transport", "layout")
+    given: dict[str, Any] = _parameters(parts, known, problems)
     problems += [f"{name} has no value" for name, value in given.items() if not value]
+    if "regions" in given and "region" in given:
+        problems.append("give region (all is there) or regions (each key has its home in one of them), not both")
+    if "evacuated" in given and "regions" not in given:
+        problems.append("evacuated needs regions, among which keys have their homes")
     if problems:
         raise ConfigurationError(problems)
-    return DynamoDBStore(parts.netloc or DEFAULT_TABLE, **given)
+    table = parts.netloc or DEFAULT_TABLE
+    return _regional_store(table, given) if "regions" in given else DynamoDBStore(table, **given)
+
+
+def _regional_store(table: str, given: dict[str, Any]) -> Store:
+    regions = _words(given.pop("regions"))
+    evacuated = _words(given.pop("evacuated", ""))
+    endpoint = given.pop("endpoint", None)
+    endpoints = None if endpoint is None else dict.fromkeys(regions, endpoint)
+    return RegionalStore(table, regions, evacuated=evacuated, endpoints=endpoints, **given)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 _SCHEMES: dict[str, Callable[[SplitResult], Store]] = {"memory": _memory_store, "dynamodb": _dynamodb_store}

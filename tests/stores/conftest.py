@@ -11,6 +11,7 @@ from moto import mock_aws
 
 from idem_middleware.stores import DynamoDBStore, Store
 from idem_middleware.stores.dynamodb.transport import TRANSPORTS, TransportName
+from idem_middleware.stores.regional import RegionalStore
 from idem_middleware.testing.contract import on_a_loop
 from tests.stores.doubles import ManualTime
 from tests.stores.records import new_pk
@@ -35,6 +36,15 @@ def moto_store(transport: TransportName) -> Iterator[DynamoDBStore]:
     """A store on moto, in this process."""
     with mock_aws():
         store = DynamoDBStore("keys", region="eu-central-1", transport=transport)
+        store.create_table()
+        yield store
+
+
+@pytest.fixture(scope="class")
+def moto_regional_store(transport: TransportName) -> Iterator[RegionalStore]:
+    """A store on moto that has a table in each of two regions."""
+    with mock_aws():
+        store = RegionalStore("keys", ["eu-central-1", "us-east-1"], transport=transport)
         store.create_table()
         yield store
 

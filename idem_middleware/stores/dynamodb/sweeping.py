@@ -13,7 +13,7 @@ from idem_middleware.stores.dynamodb.calls import Answer
 from idem_middleware.stores.dynamodb.layouts import item_key, item_name
 from idem_middleware.stores.dynamodb.requests import Request
 
-__all__ = ["Swept", "sweep"]
+__all__ = ["Pace", "Swept", "check_pace", "sweep", "units"]
 
 _PAGE = 200
 """Items a page. A page ends at 1 MB in any case: 128 units are the most that are taken at once."""
@@ -54,13 +54,13 @@ def sweep(
         StoreUnavailable: no answer in time. What was deleted is.
 
     """
-    _check(units_per_second, max_seconds)
-    pace = _Pace(admin, units_per_second)
+    check_pace(units_per_second, max_seconds)
+    pace = Pace(admin, units_per_second)
     end_at = None if max_seconds is None else admin.clock.monotonic() + max_seconds
     swept = Swept(resume_from=resume_from)
     while True:
         page = admin.call("scan", _scan_request(admin, swept.resume_from))
-        read = _units(page)
+        read = units(page)
         swept = replace(swept, seen=swept.seen + page.get("ScannedCount", 0), read_units=swept.read_units + read)
         pace.spend(read)
         for item in page.get("Items", ()):
@@ -73,7 +73,13 @@ def sweep(
             return swept
 
 
-def _check(units_per_second: float, max_seconds: float | None) -> None:
+def check_pace(units_per_second: float, max_seconds: float | None) -> None:
+    """Refuse a rate or a time that is none, before the first call.
+
+    Raises:
+        ConfigurationError: it is.
+
+    """
     problems = []
     if not (isfinite(units_per_second) and units_per_second > 0):
         problems.append(f"units_per_second must be above 0, not {units_per_second!r}")
@@ -98,7 +104,7 @@ def _scan_request(admin: Admin, resume_from: str | None) -> Request:
     return request
 
 
-def _delete(admin: Admin, item: Mapping[str, Any], swept: Swept, pace: _Pace) -> Swept:
+def _delete(admin: Admin, item: Mapping[str, Any], swept: Swept, pace: Pace) -> Swept:
     outcome = admin.attempt(
         "delete_item",
         {
@@ -113,21 +119,22 @@ def _delete(admin: Admin, item: Mapping[str, Any], swept: Swept, pace: _Pace) ->
     if not isinstance(outcome, Answer):
         pace.spend(1.0)  # a refused write reports nothing; it is billed by the item's size, and ours are small
         return replace(swept, kept=swept.kept + 1)
-    units = _units(outcome.response)
-    pace.spend(units)
-    return replace(swept, deleted=swept.deleted + 1, write_units=swept.write_units + units)
+    spent = units(outcome.response)
+    pace.spend(spent)
+    return replace(swept, deleted=swept.deleted + 1, write_units=swept.write_units + spent)
 
 
 def _now(admin: Admin) -> dict[str, str]:
     return {"N": str(int(admin.clock.now()))}
 
 
-def _units(answer: Mapping[str, Any]) -> float:
-    units: float = answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
-    return units
+def units(answer: Mapping[str, Any]) -> float:
+    """What one call took, by its answer."""
+    spent: float = answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
+    return spent
 
 
-class _Pace:
+class Pace:
     """Pauses until what was spent is earned again."""
 
     def __init__(self, admin: Admin, units_per_second: float) -> None:
@@ -135,8 +142,9 @@ class _Pace:
         self._rate = units_per_second
         self._free_at = admin.clock.monotonic()
 
-    def spend(self, units: float) -> None:
+    def spend(self, spent: float) -> None:
+        """Wait for so many units to be earned."""
         now = self._admin.clock.monotonic()
-        self._free_at = max(self._free_at, now) + units / self._rate
+        self._free_at = max(self._free_at, now) + spent / self._rate
         if self._free_at > now:
             self._admin.sleep(self._free_at - now)

@@ -250,8 +250,8 @@ def replication_problems(description: TableDescription, homes: Sequence[str] | N
             )
         return
     missing = sorted(set(homes) - {description.region, *regions})
-    if description.region is not None and missing:
-        yield f"keys have their homes in {', '.join(homes)}, and the table is not in {', '.join(missing)}"
+    if description.consistency != "one region" and missing:
+        yield f"keys have their homes in {', '.join(homes)}, and the table is not replicated to {', '.join(missing)}"
 
 
 def _ttl_problems(status: str, attribute: str | None) -> Iterator[str]:
