@@ -86,7 +86,8 @@ Step = Create | Swap | Execute | Adopt | Wait | Probe | Replay | Refuse
 class Attempt:
     """One try to do one piece of work: who, what, and how much longer it is ready to wait.
 
-    `tried` is the record that was written last, with an unknown or a negative outcome.
+    `tried` is the record that was written last, with an unknown or a negative outcome. `accepted` are fingerprints and
+    callers' digests of the same request under secrets that were written with before: as good as its own.
     """
 
     pk: str
@@ -100,6 +101,7 @@ class Attempt:
     request: Request | None = field(default=None, repr=False, compare=False)
     probed: tuple[str, int, bool] | None = None
     """Owner and version of the abandoned claim that the prober was asked about, and whether it said "not done"."""
+    accepted: tuple[tuple[bytes, bytes | None], ...] = ()
 
     def after(self, tried: Record) -> Attempt:
         """The same attempt, which now tried to write this."""
@@ -144,7 +146,7 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - the questions, one after the other
     # Before any look at the state: an answer, or a hint at one, is only for the same request of the same caller.
     if not _is_same_caller(found, attempt):
         return _refuse(ProblemType.CREDENTIALS_CHANGED)
-    if found.fingerprint != attempt.fingerprint:
+    if not _is_same_request(found, attempt):
         return _refuse(ProblemType.KEY_REUSED)
     match found.status:
         case Status.COMPLETED:
@@ -172,10 +174,14 @@ def _is_same_write(found: Record, tried: Record) -> bool:
 
 
 def _is_same_caller(found: Record, attempt: Attempt) -> bool:
-    if found.caller_digest == attempt.caller_digest:
+    if found.caller_digest == attempt.caller_digest or any(found.caller_digest == d for _, d in attempt.accepted):
         return True
     # The view turned the first credentials away: other ones are what it asked for, and there is no answer to leak.
     return found.status is Status.FAILED and found.caller_digest is None and not found.has_written
+
+
+def _is_same_request(found: Record, attempt: Attempt) -> bool:
+    return found.fingerprint == attempt.fingerprint or any(found.fingerprint == f for f, _ in attempt.accepted)
 
 
 def _completed(attempt: Attempt, found: Record, now: float) -> Step:

@@ -19,7 +19,7 @@ from idem_middleware.canonical.json import NumberLiteral, canonical_json
 from idem_middleware.canonical.multipart import multipart_digest
 from idem_middleware.canonical.query import canonical_query
 
-__all__ = ["FINGERPRINT_VERSION", "canonical_value", "fingerprint"]
+__all__ = ["FINGERPRINT_VERSION", "canonical_value", "fingerprint", "fingerprints"]
 
 FINGERPRINT_VERSION = 1
 """The first byte of every fingerprint. It grows with every change that makes any request's fingerprint another."""
@@ -47,11 +47,39 @@ def fingerprint(
 
     A secret keeps somebody who can read the table from guessing a body with little in it, such as a card number.
     """
+    return fingerprints(
+        (secret,),
+        method=method,
+        path=path,
+        query=query,
+        content_type=content_type,
+        body=body,
+        headers=headers,
+        payload=payload,
+    )[0]
+
+
+def fingerprints(
+    secrets: Sequence[bytes | None],
+    *,
+    method: str,
+    path: str,
+    query: str,
+    content_type: str | None,
+    body: RequestBody,
+    headers: Sequence[tuple[str, str]] = (),
+    payload: bytes | None = None,
+) -> tuple[bytes, ...]:
+    """The fingerprint of one request under each of several secrets; the request is read once."""
     media_type = (content_type or "").partition(";")[0].strip(" \t").lower()
     written = [_text(method), _text(path), canonical_query(query), _text(media_type)]
     written += (b"payload", payload) if payload is not None else _identity(body, media_type, content_type or "")
     for name, value in sorted(headers, key=lambda header: header[0]):
         written += (_text(name), _text(value))
+    return tuple(_digested(written, secret) for secret in secrets)
+
+
+def _digested(written: Sequence[bytes], secret: bytes | None) -> bytes:
     digest = sha256() if secret is None else hmac.new(secret, digestmod=sha256)
     digest.update(b"idem-middleware request\0")
     for field in written:

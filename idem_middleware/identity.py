@@ -15,7 +15,7 @@ from uuid import UUID
 
 from idem_middleware.canonical.json import load_json_lossless
 from idem_middleware.events import told
-from idem_middleware.fingerprint import canonical_value, fingerprint
+from idem_middleware.fingerprint import canonical_value, fingerprints
 from idem_middleware.keys import KeyInvalid, parse_key, record_pk, short_digest, validate_key
 from idem_middleware.messages import Request, header_values
 from idem_middleware.options import Options
@@ -43,7 +43,11 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What tells one piece of work from another. `caller` is part of `pk`; here it says where the record lies."""
+    """What tells one piece of work from another.
+
+    `caller` is part of `pk`; here it says where the record lies. `accepted` are fingerprint and digest under each
+    secret that is only read with.
+    """
 
     pk: str
     fingerprint: bytes
@@ -52,6 +56,7 @@ class Identity:
     caller: str | None = field(default=None, repr=False)
     request: Request | None = field(default=None, repr=False, compare=False)
     """Kept where a function of the options is to see it at the claim."""
+    accepted: tuple[tuple[bytes, bytes | None], ...] = ()
 
     @property
     def key_digest(self) -> str:
@@ -123,14 +128,14 @@ def identify(request: Request, admitted: Admitted, caller: str | None) -> Identi
         logger.debug("what is compared can't be read from the request: %s", told(error))
         reason = f"What is compared of the request can't be read ({_kind(error)})."
         return Problem(ProblemType.KEY_INVALID, reason=reason)
-    print_ = fingerprint(
+    print_, *accepted = fingerprints(
+        options.secrets,
         method=request.method,
         path=request.path,
         query=request.query,
         content_type=request.header("content-type"),
         body=request.body,
         headers=_chosen(request, options),
-        secret=options.secret,
         payload=payload,
     )
     key = admitted.key
@@ -139,10 +144,14 @@ def identify(request: Request, admitted: Admitted, caller: str | None) -> Identi
         if not isinstance(found, str):
             return found
         key = found
+    digests: list[bytes | None] = [None] * len(options.secrets)
+    if options.caller is None and caller is None:
+        digests = [_credentials(request, secret) for secret in options.secrets]
     return Identity(
         pk=record_pk(options.namespace, caller, key),
         fingerprint=print_,
-        caller_digest=_credentials(request, options) if options.caller is None and caller is None else None,
+        caller_digest=digests[0],
+        accepted=tuple(zip(accepted, digests[1:], strict=True)),
         options=options,
         caller=caller,
         request=request if options.shows_request else None,
@@ -208,9 +217,9 @@ def _chosen(request: Request, options: Options) -> list[tuple[str, str]]:
     ]
 
 
-def _credentials(request: Request, options: Options) -> bytes:
+def _credentials(request: Request, secret: bytes | None) -> bytes:
     """A digest of the headers that commonly say who asks. No credentials are credentials, too."""
-    digest = hmac.new(options.secret or b"", digestmod=hashlib.sha256)
+    digest = hmac.new(secret or b"", digestmod=hashlib.sha256)
     for name in _CREDENTIAL_HEADERS:
         values = header_values(request.headers, name)
         digest.update(b"%d:" % len(values))

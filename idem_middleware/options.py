@@ -68,6 +68,7 @@ class Options:
     payload: str | Callable[[Request], object] | None = None
     fingerprint_headers: tuple[str, ...] = ()
     fingerprint_secret: bytes | str | None = field(default=None, repr=False)
+    accepted_fingerprint_secrets: tuple[bytes | str | None, ...] = field(default=(), repr=False)
     lease_seconds: float = 60.0
     max_execution_seconds: float = 900.0
     on_abandoned: OnAbandoned = "retry"
@@ -99,7 +100,7 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("methods", "drop_headers", "keep_headers"):
             self._coerce(name, frozenset)
-        for name in ("paths", "exempt_paths", "fingerprint_headers", "observers"):
+        for name in ("paths", "exempt_paths", "fingerprint_headers", "accepted_fingerprint_secrets", "observers"):
             self._coerce(name, tuple)
         problems = list(_problems(self))
         if problems:
@@ -176,8 +177,12 @@ class Options:
     @cached_property
     def secret(self) -> bytes | None:
         """`fingerprint_secret` as bytes."""
-        secret = self.fingerprint_secret
-        return secret.encode() if isinstance(secret, str) else secret
+        return _as_bytes(self.fingerprint_secret)
+
+    @cached_property
+    def secrets(self) -> tuple[bytes | None, ...]:
+        """The secret that is written with, then those that are only read with; None is none."""
+        return (self.secret, *map(_as_bytes, self.accepted_fingerprint_secrets))
 
     @property
     def shows_request(self) -> bool:
@@ -191,6 +196,10 @@ class Options:
         if self.paths and not _matches(self.paths, path):
             return False
         return not (self.exempt_paths and _matches(self.exempt_paths, path))
+
+
+def _as_bytes(secret: bytes | str | None) -> bytes | None:
+    return secret.encode() if isinstance(secret, str) else secret
 
 
 def _matches(patterns: tuple[str | re.Pattern[str], ...], path: str) -> bool:
@@ -344,10 +353,24 @@ def _text_problems(options: Options) -> Iterable[str]:
     docs_url: object = options.docs_url
     if docs_url is not None and not (isinstance(docs_url, str) and re.fullmatch(r"https?://[!-;=?-~]+", docs_url)):
         yield f"docs_url must be an http or https URL, not {_shown(docs_url)}"
-    secret: object = options.fingerprint_secret
-    if secret is not None and not (isinstance(secret, (bytes, str)) and secret and not _SURROGATE.search(str(secret))):
+    if not _is_secret(options.fingerprint_secret):
         yield "fingerprint_secret must be bytes or a string, not empty"
+    accepted: object = options.accepted_fingerprint_secrets
+    if not isinstance(accepted, tuple) or not all(map(_is_secret, accepted)):
+        yield "accepted_fingerprint_secrets must be a collection of bytes or strings, not empty; None is no secret"
+    elif accepted and options.key == "fingerprint":
+        yield (
+            "accepted_fingerprint_secrets can't go with key='fingerprint': there the secret makes the key itself, so "
+            "another secret makes each request a new one"
+        )
     yield from _pattern_problems(options.key_pattern)
+
+
+def _is_secret(secret: object) -> bool:
+    """A text that no encoding takes is none; the message about it must not show it."""
+    if secret is None:
+        return True
+    return isinstance(secret, (bytes, str)) and bool(secret) and not _SURROGATE.search(str(secret))
 
 
 def _method_problems(methods: object) -> Iterable[str]:

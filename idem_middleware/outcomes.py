@@ -19,7 +19,7 @@ from idem_middleware.errors import (
     TransactionInvalid,
 )
 from idem_middleware.events import EventKind
-from idem_middleware.fingerprint import canonical_value, fingerprint
+from idem_middleware.fingerprint import canonical_value, fingerprints
 from idem_middleware.identity import Identity
 from idem_middleware.keeping import kept_headers
 from idem_middleware.keys import record_pk, validate_key
@@ -171,18 +171,20 @@ def function_identity(key: str, payload: object, options: Options, caller: str |
         KeyInvalid: the key is not 1 to 255 printable ASCII characters.
     """
     pk = record_pk(options.namespace, caller, validate_key(key, pattern=options.compiled_key_pattern))
+    print_, *accepted = fingerprints(
+        options.secrets,
+        method="",
+        path="",
+        query="",
+        content_type=None,
+        body=RequestBody(),
+        payload=canonical_value(payload),
+    )
     return Identity(
         pk=function_pk(pk),
-        fingerprint=fingerprint(
-            method="",
-            path="",
-            query="",
-            content_type=None,
-            body=RequestBody(),
-            secret=options.secret,
-            payload=canonical_value(payload),
-        ),
+        fingerprint=print_,
         caller_digest=None,
+        accepted=tuple((earlier, None) for earlier in accepted),
         options=options,
         caller=caller,
         request=_shown_request(payload) if options.shows_request else None,

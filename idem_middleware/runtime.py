@@ -107,6 +107,7 @@ class Runtime:
             owner=self._new_owner(),
             fingerprint=identity.fingerprint,
             caller_digest=identity.caller_digest,
+            accepted=identity.accepted,
             options=identity.options,
             patience_seconds=0.0 if identity.options.mode == "observe" else identity.options.wait_seconds,
             margin_seconds=self.store.clock.margin_seconds,

@@ -81,8 +81,8 @@ def _dynamodb_store(parts: SplitResult) -> Store:
 def _regional_store(table: str, given: dict[str, Any]) -> Store:
     regions = _words(given.pop("regions"))
     evacuated = _words(given.pop("evacuated", ""))
-    endpoint = given.pop("endpoint", None)
-    endpoints = None if endpoint is None else dict.fromkeys(regions, endpoint)
+    endpoint: str | None = given.pop("endpoint", None)
+    endpoints = {} if endpoint is None else dict.fromkeys(regions, endpoint)
     return RegionalStore(table, regions, evacuated=evacuated, endpoints=endpoints, **given)
 
 

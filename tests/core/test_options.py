@@ -42,6 +42,7 @@ WRONG: list[tuple[str, object]] = [
     ("fingerprint_secret", ""),
     ("fingerprint_secret", b""),
     ("fingerprint_secret", 5),
+    ("accepted_fingerprint_secrets", [""]),
     ("lease_seconds", 0.5),
     ("lease_seconds", "60"),
     ("lease_seconds", True),
