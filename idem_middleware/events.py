@@ -42,6 +42,7 @@ class EventKind(StrEnum):
     STORE_FAILED = "store_failed"
     CLOCK_SKEWED = "clock_skewed"
     LATE_DUPLICATE = "late_duplicate"
+    TTL_REMOVED = "ttl_removed"
     CROSS_REGION_DUPLICATE = "cross_region_duplicate"
     RECORD_REJECTED = "record_rejected"
     CROWDED = "crowded"
@@ -53,7 +54,8 @@ class Event:
 
     `reason` is the name of a problem or a short word of ours; `observed` is true where mode="observe" let pass what
     would have been refused or replayed. `seconds` is how long it took: an execution from its claim to its record, a
-    wait, a pause before a call is sent again; of a clock, how far it is off.
+    wait, a pause before a call is sent again; of a clock, how far it is off; of a removed record, how long after the
+    end of its retention.
 
     `dynamo_error_code` is there wherever DynamoDB answered with an error: of a condition that did not hold, which is an
     answer and no fault, as of everything else. `throttling_reasons` say what was exceeded. `cancellation_reasons` are

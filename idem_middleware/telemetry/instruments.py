@@ -206,6 +206,16 @@ _CROWDED = _counter(
     "Duplicates that could not wait, because as many waited already as the options allow.",
     "{request}",
 )
+_REMOVALS = Instrument(
+    name="idempotency_removal_age_seconds",
+    dotted="idempotency.removal.age",
+    description="How long after the end of their retention records were removed, by what removed them.",
+    unit="s",
+    labels=(Label("by", ("ttl", "deleted"), _reason()),),
+    shape=Shape.HISTOGRAM,
+    # TTL deletes within a few days, as a rule; tombstones are kept for as long as somebody chose.
+    buckets_seconds=(3600.0, 21600.0, 43200.0, 86400.0, 172800.0, 345600.0, 604800.0, 1209600.0, 2592000.0),
+)
 _CANCELLED_TRANSACTIONS = _counter(
     "transact_write_cancellation_reason",
     "Transactions that DynamoDB cancelled, by the reason that decided.",
@@ -263,6 +273,7 @@ _TABLE: Mapping[EventKind, Instrument] = {
     EventKind.RECORD_REJECTED: _REJECTIONS,
     EventKind.CROWDED: _CROWDED,
     EventKind.LATE_DUPLICATE: _LATE_DUPLICATES,
+    EventKind.TTL_REMOVED: _REMOVALS,
     EventKind.TRANSACTION_CANCELLED: _CANCELLED_TRANSACTIONS,
     EventKind.CROSS_REGION_DUPLICATE: _REGIONAL_DUPLICATES,
 }

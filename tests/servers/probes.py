@@ -41,6 +41,8 @@ DEMANDING = Setup(
         "wait_seconds": 15,
         "on_error": "store",
         "on_abandoned": "refuse",
+        "tombstone_seconds": 7 * 86400,
+        "on_expired": "refuse",
     },
     module="tests.servers.layered_probe",
 )

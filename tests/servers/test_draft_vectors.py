@@ -71,6 +71,19 @@ def test_a_key_is_kept_for_its_retention_and_no_longer(service: Service) -> None
     service.ran(2)
 
 
+def test_an_expired_key_is_refused_while_its_tombstone_stands(demanding_service: Service) -> None:
+    """It is known for longer than its answer is kept, and then it is free."""
+    first = demanding_service.send()
+    demanding_service.let_pass(DAY + 1)
+    is_problem(demanding_service.send(), "key-expired", 409)
+    demanding_service.ran(1)
+    demanding_service.let_pass(7 * DAY)
+    again = demanding_service.send()
+    is_fresh(again)
+    assert again.content != first.content
+    demanding_service.ran(2)
+
+
 def test_a_short_retention_passes_by_itself(single_service: Service) -> None:
     """Two seconds by the servers' own clocks."""
     first = single_service.send(route="decorated")

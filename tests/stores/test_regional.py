@@ -373,7 +373,7 @@ class TestTwoRegionsThatReplicateLate:
         """The other region's keys go on."""
         away = {**endpoints, EUROPE: "http://127.0.0.1:9"}  # nobody listens there
         store = RegionalStore(copier.table, REGIONS, endpoints=away, deadline_seconds=0.2)
-        engine = Engine(store, Options())
+        engine = Engine(store, Options(lease_seconds=1))  # for as long it is tried to take the claims back
         outcomes: dict[str, set[object]] = {EUROPE: set(), AMERICA: set()}
         for number in range(8):
             name = name_of(engine, str(number))
@@ -382,7 +382,7 @@ class TestTwoRegionsThatReplicateLate:
             except RequestRefused as refused:
                 outcome = refused.problem.type
             outcomes[store.homes.home_of(name)].add(outcome)
-        engine.drain(0.0)
+        engine.drain(5.0)
         assert outcomes == {EUROPE: {ProblemType.STORE_UNAVAILABLE}, AMERICA: {"ran"}}
 
     def test_an_evacuation_goes_on_with_what_was_replicated(
