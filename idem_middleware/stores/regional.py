@@ -19,11 +19,12 @@ from idem_middleware.errors import ConfigurationError, StoreMisconfigured
 from idem_middleware.events import Observer
 from idem_middleware.keys import PLACE, caller_partition
 from idem_middleware.records import Record
-from idem_middleware.stores.base import AsyncStore, Found, Gone, Written
+from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.describing import TableDescription
 from idem_middleware.stores.dynamodb.listing import UsedKey
 from idem_middleware.stores.dynamodb.reconciling import Reconciled, reconcile
 from idem_middleware.stores.dynamodb.store import DynamoDBStore
+from idem_middleware.transactions import Transaction
 
 __all__ = ["AsyncRegionalStore", "Homes", "RegionalStore"]
 
@@ -178,6 +179,17 @@ class RegionalStore:
         """As `Store.load`, in the key's home."""
         return self.home_of(pk).load(pk, deadline)
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether other items can be written together with a record: those of its home's region."""
+        return self._any.is_transactional
+
+    def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        """As `Store.transact`, in the key's home: a transaction stays in one region."""
+        return self.home_of(new.pk).transact(old, new, transaction, deadline)
+
     def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         """As `Store.put_chunks`, in the key's home."""
         self.home_of(owner.pk).put_chunks(owner, chunks, deadline)
@@ -323,6 +335,12 @@ class AsyncRegionalStore:
     async def load(self, pk: str, deadline: float) -> Found | Gone:
         """As `RegionalStore.load`."""
         return await self._home_of(pk).load(pk, deadline)
+
+    async def transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Written | Found | Gone | Cancelled:
+        """As `RegionalStore.transact`."""
+        return await self._home_of(new.pk).transact(old, new, transaction, deadline)
 
     async def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> None:
         """As `RegionalStore.put_chunks`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from idem_middleware.stores.base import Found, Written
 from idem_middleware.stores.dynamodb.items import item_of
 from idem_middleware.stores.dynamodb.reconciling import is_forked, reconcile
 from idem_middleware.stores.regional import Homes, RegionalStore
+from idem_middleware.transactions import Transaction
 from tests.stores.contract import ChunkedStoreContract, on_a_loop
 from tests.stores.doubles import ManualTime, answer, condition_failed, error, scripted_store, soon
 from tests.stores.records import SMALL_ANSWER, after, new_pk, pending
@@ -134,6 +136,25 @@ class TestRegionalStore:
             at_home = region == store.homes.home_of(claim.pk)
             assert isinstance(regional.load(claim.pk, soon(store)), Found) is at_home
             assert regional.get_chunks(claim, 1, soon(store)) == [b"piece" if at_home else None]
+
+    def test_a_transaction_goes_to_the_home(self) -> None:
+        """On both kinds of store; what it writes lies in that region."""
+        store = RegionalStore("keys", REGIONS)
+        store.create_table()
+        assert store.is_transactional
+        for number, looped in enumerate((False, True)):
+            claim = pending(new_pk())
+            note = {"Put": {"TableName": "keys", "Item": {"pk": {"S": f"note-{number}"}}}}
+            transaction = Transaction((note,), f"token-{number}")
+            if looped:
+                with asyncio.Runner() as runner:
+                    written = runner.run(store.to_async().transact(None, claim, transaction, soon(store)))
+            else:
+                written = store.transact(None, claim, transaction, soon(store))
+            assert written == Written()
+            home = store.home_of(claim.pk)
+            assert home.load(claim.pk, soon(store)) == Found(claim)
+            assert isinstance(home.load(f"note-{number}", soon(store)), Found)
 
     def test_a_caller_s_keys_are_listed_from_their_home(self) -> None:
         """One region has them all."""
