@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from idem_middleware import transitions
-from idem_middleware.decisions import Adopt, Attempt, Execute, Refuse, Step, decide
+from idem_middleware.decisions import Adopt, Attempt, Execute, Refuse, Step, decide, is_late
 from idem_middleware.errors import LeaseLost, StoreUnavailable
 from idem_middleware.events import EventKind
 from idem_middleware.keys import derived_key
 from idem_middleware.locks import OperationLock
 from idem_middleware.messages import Response
 from idem_middleware.options import Options
-from idem_middleware.outcomes import marked, rejection
+from idem_middleware.outcomes import claim_kind, marked, rejection
 from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.records import Record, Status
 from idem_middleware.runtime import Runtime
@@ -33,7 +33,7 @@ from idem_middleware.settling import (
 from idem_middleware.stores.base import ITEM_TOO_LARGE, Found, Gone, Store, Written
 from idem_middleware.upkeep import Lane
 
-__all__ = ["MAX_ROUNDS", "BaseLease", "Claim", "judge", "undo_later"]
+__all__ = ["MAX_ROUNDS", "BaseLease", "Claim", "judge", "tell_begin", "undo_later"]
 
 MAX_ROUNDS = 16
 """How often one decision may lose a swap before it gives up: each loss means that somebody else got on."""
@@ -342,6 +342,13 @@ class BaseLease:
         if isinstance(answer, Rejected):
             rejection(self._claim.runtime, self._claim.attempt, answer)
         return Superseded(marked(answer, self._options) if isinstance(answer, Response) else None)
+
+
+def tell_begin(claim: Claim, before: Record | None) -> None:
+    """An attempt begins, on top of what stood there."""
+    claim.tell(claim_kind(claim.record, before))
+    if is_late(claim.attempt, before):
+        claim.tell(EventKind.LATE_DUPLICATE, reason="run-again")
 
 
 def judge(attempt: Attempt, tried: Record, result: Written | Found | Gone, now: float) -> Step:

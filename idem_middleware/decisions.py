@@ -15,7 +15,20 @@ from idem_middleware.options import Options
 from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.records import SCHEMA_VERSION, KeptResponse, OmittedResponse, Record, SealedResponse, Status
 
-__all__ = ["Adopt", "Attempt", "Create", "Execute", "Probe", "Refuse", "Replay", "Step", "Swap", "Wait", "decide"]
+__all__ = [
+    "Adopt",
+    "Attempt",
+    "Create",
+    "Execute",
+    "Probe",
+    "Refuse",
+    "Replay",
+    "Step",
+    "Swap",
+    "Wait",
+    "decide",
+    "is_late",
+]
 
 _RETRY_AFTER_SECONDS = (1, 5)  # a client should neither spin nor miss the end of a lease by much
 
@@ -159,6 +172,14 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - the questions, one after the other
             return _pending(attempt, found, now)
         case _:
             assert_never(found.status)
+
+
+def is_late(attempt: Attempt, found: Record | None) -> bool:
+    """Whether this is a retry of what was done, at a time when its answer is no longer kept.
+
+    `found` is what a claim takes the place of, or what it is refused for.
+    """
+    return found is not None and found.status is Status.COMPLETED and _is_same_request(found, attempt)
 
 
 def _is_same_write(found: Record, tried: Record) -> bool:

@@ -62,6 +62,8 @@ def refusal(runtime: Runtime, options: Options, problem: Problem, attempt: Attem
     """The problem's answer, and its event."""
     observed = options.mode == "observe"
     runtime.tell(EventKind.REFUSED, attempt, reason=problem.type.slug, status=problem.type.status, observed=observed)
+    if problem.type is ProblemType.KEY_EXPIRED:
+        runtime.tell(EventKind.LATE_DUPLICATE, attempt, reason="refused", observed=observed)
     return Refused(problem, problem_response(problem, options.docs_url))
 
 

@@ -103,7 +103,8 @@ class Record:
 
     `expires_at` ends what the status says: the lease (PENDING), the pause before a retry (FAILED), the retention
     (COMPLETED). From `bound_until` on the key is free, whatever stands there. `transaction` names the last one that
-    wrote something else together with this record; like `checkpoint` it is kept until the key is bound anew.
+    wrote something else together with this record; like `checkpoint` it is kept until the key is bound anew. `audited`:
+    the record itself is gone, and this is what an audit log knows of it.
     """
 
     pk: str
@@ -120,6 +121,7 @@ class Record:
     checkpoint: bytes | None = None
     transaction: str | None = None
     schema: int = SCHEMA_VERSION
+    audited: bool = False
 
     @property
     def has_written(self) -> bool:

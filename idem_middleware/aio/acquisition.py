@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from idem_middleware.aio.concurrency import Recordings, Signal, of_thread, pause, within
 from idem_middleware.aio.lease import AsyncLease, fetch
-from idem_middleware.claims import MAX_ROUNDS, Claim, busy, judge, undo_later
+from idem_middleware.claims import MAX_ROUNDS, Claim, busy, judge, tell_begin, undo_later
 from idem_middleware.decisions import Adopt, Attempt, Create, Execute, Probe, Refuse, Replay, Step, Swap, Wait, decide
 from idem_middleware.errors import StoreFull, StoreUnavailable, TransactionRefused
 from idem_middleware.events import EventKind
@@ -19,7 +19,6 @@ from idem_middleware.outcomes import (
     Replayed,
     Unprotected,
     certain,
-    claim_kind,
     refusal,
     refused_by_store,
     replayed,
@@ -83,7 +82,7 @@ class AsyncAcquisition:
                     step = decide(replace(self._attempt, owner=""), record, self._clock.now())
                 case Execute(record) | Adopt(record):
                     claim = Claim(self._runtime, self._attempt.after(record), record)
-                    claim.tell(claim_kind(record, before))
+                    tell_begin(claim, before)
                     return AsyncLease(claim, self._store, self._recordings)
                 case Replay(record, _):
                     self._known = True

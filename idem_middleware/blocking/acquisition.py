@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from idem_middleware.blocking.lease import Lease, fetch
-from idem_middleware.claims import MAX_ROUNDS, Claim, busy, judge, undo_later
+from idem_middleware.claims import MAX_ROUNDS, Claim, busy, judge, tell_begin, undo_later
 from idem_middleware.decisions import Adopt, Attempt, Create, Execute, Probe, Refuse, Replay, Step, Swap, Wait, decide
 from idem_middleware.errors import StoreFull, StoreUnavailable, TransactionRefused
 from idem_middleware.events import EventKind
@@ -18,7 +18,6 @@ from idem_middleware.outcomes import (
     Replayed,
     Unprotected,
     certain,
-    claim_kind,
     refusal,
     refused_by_store,
     replayed,
@@ -81,7 +80,7 @@ class Acquisition:
                     step = decide(replace(self._attempt, owner=""), record, self._clock.now())
                 case Execute(record) | Adopt(record):
                     claim = Claim(self._runtime, self._attempt.after(record), record)
-                    claim.tell(claim_kind(record, before))
+                    tell_begin(claim, before)
                     return Lease(claim)
                 case Replay(record, _):
                     self._known = True

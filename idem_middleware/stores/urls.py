@@ -23,6 +23,7 @@ def store_from_url(url: str) -> Store:
         memory://?max_entries=1000&max_bytes=10000000
         dynamodb://TABLE?region=eu-central-1&endpoint=http://127.0.0.1:8000&transport=lean&layout=caller
         dynamodb://TABLE?regions=eu-central-1,us-east-1&evacuated=us-east-1
+        dynamodb://TABLE?audit_table=AUDIT_TABLE&audit_seconds=7776000
 
     Every part may be left out. The URL holds no secrets: credentials are found as boto3 finds them.
 
@@ -65,11 +66,16 @@ def _dynamodb_store(parts: SplitResult) -> Store:
         problems.append("credentials don't belong into a store's URL: boto3 finds them by itself")
     if parts.path.strip("/"):
         problems.append("a dynamodb:// URL has no path: it is dynamodb://TABLE")
-    known = ("region", "regions", "evacuated", "endpoint", "transport", "layout")
+    known = ("region", "regions", "evacuated", "endpoint", "transport", "layout", "audit_table", "audit_seconds")
     given: dict[str, Any] = _parameters(parts, known, problems)
     problems += [f"{name} has no value" for name, value in given.items() if not value]
     if "regions" in given and "region" in given:
         problems.append("give region (all is there) or regions (each key has its home in one of them), not both")
+    if given.get("audit_seconds"):
+        try:
+            given["audit_seconds"] = float(given["audit_seconds"])
+        except ValueError:
+            problems.append(f"audit_seconds must be a number, not {given['audit_seconds']!r}")
     if "evacuated" in given and "regions" not in given:
         problems.append("evacuated needs regions, among which keys have their homes")
     if problems:

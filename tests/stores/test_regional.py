@@ -31,6 +31,7 @@ from tests.stores.doubles import ManualTime, answer, condition_failed, error, sc
 from tests.stores.records import SMALL_ANSWER, after, new_pk, pending
 from tests.stores.replication import LaggingCopier
 from tests.support.dynamodb_local import DynamoDBLocal, locate
+from tests.support.patience import patient
 
 EUROPE, AMERICA, ASIA = "eu-central-1", "us-east-1", "ap-south-1"
 REGIONS = (EUROPE, AMERICA)
@@ -315,7 +316,7 @@ class TestTwoRegionsThatReplicateLate:
     def copier(self, endpoints: dict[str, str]) -> LaggingCopier:
         """With a table of the test's own in both."""
         name = f"global-{uuid4().hex}"
-        RegionalStore(name, REGIONS, endpoints=endpoints).create_table()
+        RegionalStore(name, REGIONS, **patient(endpoints=endpoints)).create_table()
         return LaggingCopier(name, endpoints)
 
     def unpinned(self, copier: LaggingCopier, endpoints: dict[str, str]) -> dict[str, DynamoDBStore]:
@@ -323,7 +324,8 @@ class TestTwoRegionsThatReplicateLate:
         clock = CorrectedClock()
         return {
             region: DynamoDBStore(
-                copier.table, endpoint=endpoints[region], session=copier.sessions[region], clock=clock
+                copier.table,
+                **patient(endpoint=endpoints[region], session=copier.sessions[region], clock=clock),
             )
             for region in REGIONS
         }
@@ -394,7 +396,10 @@ class TestTwoRegionsThatReplicateLate:
     ) -> None:
         """The other region's keys go on."""
         away = {**endpoints, EUROPE: "http://127.0.0.1:9"}  # nobody listens there
-        store = RegionalStore(copier.table, REGIONS, endpoints=away, deadline_seconds=0.2)
+        store = RegionalStore(copier.table, REGIONS, **patient(endpoints=away))
+        # An answer of "nobody is there" comes at once, so it is tried again until the deadline.
+        store.stores[EUROPE].deadline_seconds = 0.2
+        store.stores[AMERICA].deadline_seconds = 30.0
         engine = Engine(store, Options(lease_seconds=1))  # for as long it is tried to take the claims back
         outcomes: dict[str, set[object]] = {EUROPE: set(), AMERICA: set()}
         for number in range(8):

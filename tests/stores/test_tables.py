@@ -364,6 +364,23 @@ class TestOnAmazonsOwnProgram:
         assert len(list(store.keys_of("ann"))) == 1
         assert operations(meter.taken()) == ["Query"]
 
+    def test_listing_takes_a_read_unit_for_33_keys(self, client: Any, name: str) -> None:
+        """The index has the keys alone."""
+        store = DynamoDBStore(name, client=client, layout="caller")
+        store.create_table()
+        for number in range(40):
+            store.create(pending(placed(new_pk(), caller_partition("", "ann")), now=NOW + number), soon(store))
+        asked = {
+            "TableName": name,
+            "IndexName": "created",
+            "KeyConditionExpression": "pk = :pk",
+            "ExpressionAttributeValues": {":pk": {"S": caller_partition("", "ann")}},
+            "ConsistentRead": True,
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        units = [client.query(**asked, Limit=limit)["ConsumedCapacity"]["CapacityUnits"] for limit in (33, 40)]
+        assert units == [1.0, 2.0]
+
     def test_both_layouts_can_be_made_twice_and_used(self, client: Any, name: str) -> None:
         """Made, made again, checked, described."""
         for layout in LAYOUTS:

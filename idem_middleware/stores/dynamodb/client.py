@@ -171,8 +171,11 @@ class Boto3Transport:
 def _is_empty(answer: Mapping[str, Any]) -> bool:
     """Whether DynamoDB's answer was empty: there is no such item, which it says by two bytes.
 
-    Botocore takes an answer that it can't parse, cut off or no JSON, for an empty one.
+    Botocore takes an answer that it can't parse, cut off or no JSON, for an empty one. One that says something else has
+    been parsed: a user's session may ask for the consumed capacity with every call.
     """
+    if answer.keys() - {"ResponseMetadata"}:
+        return True
     metadata = answer.get("ResponseMetadata")
     headers = metadata.get("HTTPHeaders") if isinstance(metadata, Mapping) else None
     return not isinstance(headers, Mapping) or headers.get("content-length") in (None, "2")

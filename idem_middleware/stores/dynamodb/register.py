@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from idem_middleware.errors import StoreUnavailable, TransactionInvalid
 from idem_middleware.records import Record
 from idem_middleware.stores.base import GONE, WRITTEN, Cancelled, Found, Gone, Written
+from idem_middleware.stores.dynamodb.audit import AuditLog
 from idem_middleware.stores.dynamodb.calls import Answer, Calls, Pause, Steps
 from idem_middleware.stores.dynamodb.faults import CANCELLED, ITEM_TOO_LARGE, TRANSACT, Fault, Kind
 from idem_middleware.stores.dynamodb.items import chunk_data, chunk_pk, item_of, item_size, record_of
@@ -24,7 +27,7 @@ from idem_middleware.stores.dynamodb.requests import (
     swap_request,
     transact_request,
 )
-from idem_middleware.transactions import CancellationCode, Transaction
+from idem_middleware.transactions import CancellationCode, CancellationReason, Transaction
 
 __all__ = ["Register"]
 
@@ -36,19 +39,40 @@ _NOT_TAKEN = frozenset({"ValidationException", "SerializationException", ITEM_TO
 
 _OF_THE_MOMENT = frozenset({CancellationCode.NONE, *(code for code in CancellationCode if code.passes)})
 
+
+def _cancelled(own: CancellationReason, theirs: Sequence[CancellationReason]) -> Cancelled:
+    """Nothing stood against the record.
+
+    Raises:
+        StoreUnavailable: nor against an action, for good.
+    """
+    if any(reason.code not in _OF_THE_MOMENT for reason in theirs):
+        return Cancelled(tuple(theirs))
+    raise StoreUnavailable(
+        f"DynamoDB cancelled a transaction for the claim's own part: {own.code.value}", code=own.code.value
+    )
+
+
+def _token(new: Record) -> str:
+    """Names the transaction of one claim: sent again after a lost reply, it is not carried out again."""
+    named = f"{new.pk} {new.owner} {new.version} {new.created_at!r} {new.expires_at!r}"
+    return sha256(named.encode()).hexdigest()[:32]
+
+
 _LEFT_OVER = Fault(Kind.RETRY, "UnprocessedKeys")
 
 
 class Register:
     """The steps of each call of a store on one table."""
 
-    def __init__(self, table: str, calls: Calls, *, region: str | None = None) -> None:
+    def __init__(self, table: str, calls: Calls, *, region: str | None = None, audit: AuditLog | None = None) -> None:
         self._table = table
         self._calls = calls
         self._region = region
+        self._audit = audit
 
     def create(self, new: Record, deadline: float) -> Steps[Written | Found]:
-        """As `Store.create`."""
+        """As `Store.create`. Where there is an audit log, what it knows stands there, too."""
         yield from self._calls.entered(new.pk, deadline)
         try:
             return (yield from self._created(new, deadline))
@@ -58,6 +82,11 @@ class Register:
     def _created(self, new: Record, deadline: float) -> Steps[Written | Found]:
         request = create_request(self._table, new)
         for _ in range(_MOST_VANISHINGS):
+            if self._audit is not None:
+                known = yield from self._transact(None, new, Transaction((), _token(new)), deadline)
+                if isinstance(known, Written | Found):
+                    return known
+                continue
             outcome = yield from self._calls.call("put_item", request, deadline, pk=new.pk)
             if isinstance(outcome, Answer):
                 return WRITTEN
@@ -70,7 +99,9 @@ class Register:
         )
 
     def swap(self, old: Record, new: Record, deadline: float) -> Steps[Written | Found | Gone]:
-        """As `Store.swap`."""
+        """As `Store.swap`. What an audit log knew is not replaced: its record is gone, so a new one is put."""
+        if old.audited:
+            return (yield from self._put_anew(new, deadline))
         request = swap_request(self._table, old, new)
         outcome = yield from self._calls.call("update_item", request, deadline, pk=new.pk)
         if isinstance(outcome, Answer):
@@ -80,7 +111,7 @@ class Register:
     def load(self, pk: str, deadline: float) -> Steps[Found | Gone]:
         """As `Store.load`."""
         item = yield from self._read(load_request(self._table, pk), pk, deadline)
-        return GONE if item is None else Found(record_of(item, pk))
+        return GONE if item is None else self._found(item, pk)
 
     def transact(
         self, old: Record | None, new: Record, transaction: Transaction, deadline: float
@@ -93,7 +124,19 @@ class Register:
             claim_bytes=item_size(item_of(new)),
             region=self._region,
         )
-        request = transact_request(self._table, old, new, transaction)
+        return (yield from self._transact(old, new, transaction, deadline))
+
+    def _transact(
+        self, old: Record | None, new: Record, transaction: Transaction, deadline: float
+    ) -> Steps[Written | Found | Gone | Cancelled]:
+        """A claim's own transaction consults the audit log, as the last of its actions."""
+        audit = self._audit if old is None else None
+        if audit is not None:
+            # The claim's own instant: sent again under the same token, the transaction must be the same.
+            check = audit.check(new.pk, new.created_at)
+            transaction = replace(transaction, actions=(*transaction.actions, check))
+        stands = None if old is None or old.audited else old
+        request = transact_request(self._table, stands, new, transaction)
         try:
             outcome = yield from self._calls.call(TRANSACT, request, deadline, pk=new.pk)
         except StoreUnavailable as error:
@@ -107,11 +150,9 @@ class Register:
         own, *theirs = outcome.reasons
         if own.code is CancellationCode.CONDITION_FAILED:
             return (yield from self._standing(own.item, new.pk, deadline))
-        if any(reason.code not in _OF_THE_MOMENT for reason in theirs):
-            return Cancelled(tuple(theirs))
-        raise StoreUnavailable(
-            f"DynamoDB cancelled a transaction for the claim's own part: {own.code.value}", code=own.code.value
-        )
+        if audit is not None and (known := theirs.pop()).code is CancellationCode.CONDITION_FAILED:
+            return Found(audit.read(known.item, new.pk))
+        return _cancelled(own, theirs)
 
     def put_chunks(self, owner: Record, chunks: Sequence[bytes], deadline: float) -> Steps[None]:
         """As `Store.put_chunks`."""
@@ -133,8 +174,18 @@ class Register:
     def _standing(self, item: object | None, pk: str, deadline: float) -> Steps[Found | Gone]:
         """What stopped a write: as the write itself tells, else (no item, or an old emulator) as a read does."""
         if item:
-            return Found(record_of(item, pk))
+            return self._found(item, pk)
         return (yield from self.load(pk, deadline))
+
+    def _found(self, item: object, pk: str) -> Found:
+        record = record_of(item, pk)
+        return Found(record if self._audit is None else self._audit.extended(record, self._calls.clock.now()))
+
+    def _put_anew(self, new: Record, deadline: float) -> Steps[Written | Found | Gone]:
+        outcome = yield from self._calls.call("put_item", create_request(self._table, new), deadline, pk=new.pk)
+        if isinstance(outcome, Answer):
+            return WRITTEN
+        return (yield from self._standing(outcome.item, new.pk, deadline))
 
     def _read(self, request: Request, pk: str, deadline: float) -> Steps[object | None]:
         outcome = yield from self._calls.call("get_item", request, deadline, pk=pk)

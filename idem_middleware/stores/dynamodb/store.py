@@ -16,6 +16,7 @@ from idem_middleware.keys import caller_partition
 from idem_middleware.records import Record
 from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.admin import Admin
+from idem_middleware.stores.dynamodb.audit import AuditLog, is_remembered
 from idem_middleware.stores.dynamodb.calls import Calls, SkewWatch, Steps, carry_out
 from idem_middleware.stores.dynamodb.client import (
     Boto3Transport,
@@ -67,6 +68,9 @@ class DynamoDBStore:
     `layout` is how the table is keyed. "flat": one key, spread evenly. "caller": each caller's records lie together, so
     that `keys_of` can list them; the engine then needs a `caller`. `docs/tables.md` has the price.
 
+    `audit_table` remembers keys for `audit_seconds` after they would have been free and their records are gone. Each
+    claim consults it in the same transaction, at a price: `docs/tables.md`. `streams` writes its entries.
+
     The store tries again by itself until a call's deadline; `deadline_seconds` is how long the engine gives it for
     one decision. It never tells what a record means.
 
@@ -89,6 +93,8 @@ class DynamoDBStore:
         client_config: Config | None = None,
         transport: TransportName = "boto3",
         layout: Layout = "flat",
+        audit_table: str | None = None,
+        audit_seconds: float = 90 * 86400.0,
         clock: CorrectedClock | None = None,
         deadline_seconds: float = 3.0,
         max_pool_connections: int = 50,
@@ -102,6 +108,9 @@ class DynamoDBStore:
                 _endpoint_problem(endpoint),
                 _transport_problem(transport, client),
                 None if layout in LAYOUTS else f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}",
+                None if audit_table is None else table_name_problem(audit_table),
+                None if audit_table != table else "the audit table must be another table",
+                None if audit_seconds > 0 else f"audit_seconds must be above 0, not {audit_seconds!r}",
                 None if deadline_seconds > 0 else f"deadline_seconds must be above 0, not {deadline_seconds!r}",
                 None if max_pool_connections >= 1 else "max_pool_connections must be 1 or more",
             )
@@ -112,6 +121,7 @@ class DynamoDBStore:
         self.table = table
         self.layout: Layout = layout
         self.region = region
+        self.audit = None if audit_table is None else AuditLog(audit_table, audit_seconds)
         self.clock: CorrectedClock = CorrectedClock() if clock is None else clock
         self.deadline_seconds = deadline_seconds
         self._pool_connections = max_pool_connections
@@ -201,6 +211,8 @@ class DynamoDBStore:
         twin = DynamoDBStore(
             self.table,
             layout=self.layout,
+            audit_table=None if self.audit is None else self.audit.table,
+            audit_seconds=90 * 86400.0 if self.audit is None else self.audit.seconds,
             clock=self.clock,
             deadline_seconds=self.deadline_seconds,
             max_pool_connections=_TWIN_POOL_CONNECTIONS,
@@ -240,21 +252,46 @@ class DynamoDBStore:
     def create_table(
         self, *, index: bool = True, billing: Billing = "on-demand", ttl: bool = True, wait_seconds: float = 60.0
     ) -> None:
-        """Make the table in this store's layout, as `table.create_table`."""
-        create_table(
+        """Make the table in this store's layout, as `table.create_table`, and the audit table if there is to be one."""
+        tables = [(self.table, index), *([(self.audit.table, False)] if self.audit else [])]
+        for table, with_index in tables:
+            create_table(
+                self._transport,
+                table,
+                layout=self.layout,
+                index=with_index,
+                billing=billing,
+                ttl=ttl,
+                wait_seconds=wait_seconds,
+                sleep=self._sleep,
+            )
+
+    def check(self, *, ttl: bool = True, homes: Sequence[str] | None = None) -> None:
+        """Check the table and our permissions, as `table.check_table`; and the audit table, if there is one."""
+        check_table(
             self._transport,
             self.table,
             layout=self.layout,
-            index=index,
-            billing=billing,
             ttl=ttl,
-            wait_seconds=wait_seconds,
+            homes=homes,
+            audit_table=None if self.audit is None else self.audit.table,
             sleep=self._sleep,
         )
 
-    def check(self, *, ttl: bool = True, homes: Sequence[str] | None = None) -> None:
-        """Check the table and our permissions, as `table.check_table`."""
-        check_table(self._transport, self.table, layout=self.layout, ttl=ttl, homes=homes, sleep=self._sleep)
+    def remember(self, record: Record, removed_at: float) -> None:
+        """Write the audit table's entry of a record that was removed at that instant; for `streams`.
+
+        Doing it twice is harmless. What has failed leaves nothing to remember.
+
+        Raises:
+            ConfigurationError: there is no audit table.
+            StoreUnavailable: no answer in time.
+
+        """
+        if self.audit is None:
+            raise ConfigurationError(["there is no audit table: give DynamoDBStore an audit_table"])
+        if is_remembered(record):
+            self.admin().attempt("put_item", self.audit.put_request(record, removed_at))
 
     def describe(self, *, ttl: bool = True) -> TableDescription:
         """What the table is like, as `describing.describe_table`."""
@@ -317,7 +354,7 @@ class DynamoDBStore:
     def _use(self, transport: PooledTransport) -> None:
         self._transport = transport
         calls = Calls(self.table, clock=self.clock, observers=self._observers, skew=self._skew, draw=self._random)
-        self._register = Register(self.table, calls, region=self.region)
+        self._register = Register(self.table, calls, region=self.region, audit=self.audit)
 
     def _carry_out(self, steps: Steps[T]) -> T:
         return carry_out(steps, self._transport, self._sleep)

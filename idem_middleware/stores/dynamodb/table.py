@@ -103,19 +103,21 @@ def check_table(
     layout: Layout = "flat",
     ttl: bool = True,
     homes: Sequence[str] | None = None,
+    audit_table: str | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
     """Check that the table is there, has our key and TTL, and that we are allowed all of ACTIONS. Writes nothing.
 
     An eventually consistent global table is refused, unless `homes` names the regions among which each key has its
-    home: two regions could both claim one key.
+    home: two regions could both claim one key. `audit_table` is checked with it, and that we may consult it.
 
     Raises:
         StoreMisconfigured: it can't be used like this; all that is wrong, and what to do, in one message.
         StoreUnavailable: no answer.
 
     """
-    _raise(table, _TableAdmin(client, table, sleep, layout).problems(ttl=ttl, homes=homes))
+    admin = _TableAdmin(client, table, sleep, layout)
+    _raise(table, admin.problems(ttl=ttl, homes=homes, audit_table=audit_table))
 
 
 class _TableAdmin(Admin):
@@ -178,36 +180,72 @@ class _TableAdmin(Admin):
             return _ttl_problems(status, attribute)  # somebody else was quicker, or our first try was applied
         return ()
 
-    def problems(self, *, ttl: bool, homes: Sequence[str] | None) -> Iterator[str]:
+    def problems(self, *, ttl: bool, homes: Sequence[str] | None, audit_table: str | None) -> Iterator[str]:
         """All that is wrong, one sentence each."""
+        told: TableDescription | None = None
         try:
             description = self.description()
-            if description is None:
-                yield "there is no such table in this account and region: create it, or correct its name"
+            told = None if description is None else description_of(description)
+            wrong = list(self._shape_problems(told))
+            if told is None or told.layout != self._layout:
+                yield from wrong  # of another table, or of none; the rest would be about that one
                 return
-            told = description_of(description)
-            wrong_key = list(_key_problems(told, self._layout))
-            if wrong_key:
-                yield from wrong_key  # of another table; the rest would be about that one
-                return
-            if told.status not in _USABLE:
-                yield f"it is {told.status}, not ACTIVE"
+            yield from wrong
             yield from replication_problems(told, homes)
-            ttl = ttl and told.consistency != "strong"  # where there is no TTL to be had
         except StoreMisconfigured as exc:
             yield str(exc)
             if exc.code not in _DENIALS:
                 return
-        if ttl:
-            try:
-                yield from _ttl_problems(*self.ttl())
-            except StoreMisconfigured as exc:
-                yield str(exc)
+        is_strong = told is not None and told.consistency == "strong"
+        yield from self._ttl_problems(ttl=ttl and not is_strong)  # there is none to be had
         for operation, request in permission_probes(self.table, self._layout):
             try:
                 self.call(operation, request)
             except StoreMisconfigured as exc:
                 yield str(exc)
+        if audit_table is not None and is_strong:
+            yield "it is a global table with strong consistency, which has no transactions: audit_table needs them"
+        elif audit_table is not None:
+            yield from self._audit_problems(audit_table, ttl=ttl)
+
+    def _shape_problems(self, told: TableDescription | None) -> Iterator[str]:
+        if told is None:
+            yield "there is no such table in this account and region: create it, or correct its name"
+            return
+        yield from _key_problems(told, self._layout)
+        if told.layout == self._layout and told.status not in _USABLE:
+            yield f"it is {told.status}, not ACTIVE"
+
+    def _ttl_problems(self, *, ttl: bool) -> Iterator[str]:
+        if ttl:
+            try:
+                yield from _ttl_problems(*self.ttl())
+            except StoreMisconfigured as exc:
+                yield str(exc)
+
+    def _audit_problems(self, audit_table: str, *, ttl: bool) -> Iterator[str]:
+        """What is wrong with the second table, or with using it. One part of the transaction can't hold."""
+        other = _TableAdmin(self._transport, audit_table, self.sleep, self._layout)
+        for problem in other.own_problems(ttl=ttl):
+            yield f"its audit table {audit_table!r}: {problem}"
+        key = item_key(probe_name(self._layout, _PROBE))
+        never = {"TableName": self.table, "Key": key, "ConditionExpression": "attribute_exists(pk)"}
+        check = {"TableName": audit_table, "Key": key, "ConditionExpression": "attribute_not_exists(pk)"}
+        try:
+            self.call("transact_write_items", {"TransactItems": [{"ConditionCheck": never}, {"ConditionCheck": check}]})
+        except StoreMisconfigured as exc:
+            yield str(exc)
+
+    def own_problems(self, *, ttl: bool) -> Iterator[str]:
+        """What is wrong with the table itself, whatever it is used for."""
+        try:
+            description = self.description()
+            yield from self._shape_problems(None if description is None else description_of(description))
+        except StoreMisconfigured as exc:
+            yield str(exc)
+            return
+        if description is not None:
+            yield from self._ttl_problems(ttl=ttl)
 
 
 _DENIALS = frozenset({"AccessDeniedException", "AccessDenied"})
