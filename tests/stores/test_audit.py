@@ -26,10 +26,10 @@ from idem_middleware.stores.dynamodb.layouts import Layout, item_key
 from idem_middleware.stores.dynamodb.transport import TransportName
 from idem_middleware.streams import StreamHandler
 from idem_middleware.testing import ManualClock
+from idem_middleware.testing.contract import ChunkedStoreContract
 from idem_middleware.transactions import Transaction
 from tests.core.support.records import attempt_of, record_of
 from tests.servers.metering import Meter, operations, reported
-from tests.stores.contract import ChunkedStoreContract
 from tests.stores.doubles import LostReplies, WatchedClient, error, soon
 from tests.stores.records import NOW, SMALL_ANSWER, after, new_pk, pending
 from tests.support.patience import patient

@@ -25,8 +25,8 @@ from idem_middleware.stores.base import Found, Written
 from idem_middleware.stores.dynamodb.items import item_of
 from idem_middleware.stores.dynamodb.reconciling import is_forked, reconcile
 from idem_middleware.stores.regional import Homes, RegionalStore
+from idem_middleware.testing.contract import ChunkedStoreContract, on_a_loop
 from idem_middleware.transactions import Transaction
-from tests.stores.contract import ChunkedStoreContract, on_a_loop
 from tests.stores.doubles import ManualTime, answer, condition_failed, error, scripted_store, soon
 from tests.stores.records import SMALL_ANSWER, after, new_pk, pending
 from tests.stores.replication import LaggingCopier
