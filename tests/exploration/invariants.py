@@ -30,6 +30,7 @@ __all__ = [
 PENDING, COMPLETED, FAILED = "PENDING", "COMPLETED", "FAILED"
 
 _LONGEST_LEFT_OVER = 3600.0  # seconds for which a record may lie there that means nothing any more
+_LANDING = 6.0  # seconds for which a write that was given up is expected to arrive
 _TICK = 2.0**-9  # the scheduler's time goes on by a little
 _RESOLUTION = 1.0  # of the time that the store's answers tell
 
@@ -107,6 +108,7 @@ class History:
     lost_leases: int = 0
     faults: int = 0
     entries_before: int = 0
+    late_claims: frozenset[str] = frozenset()
     leases: tuple[tuple[str, float], ...] = ()
     deeds: tuple[tuple[str, str], ...] = ()
     dead: frozenset[str] = frozenset()
@@ -159,6 +161,8 @@ def _remember_write(world: World, history: History, event: Wrote) -> History:
     if old is not None and old.owner == new.owner:
         return history
     history = replace(history, deeds=_with(history.deeds, new.owner, "claimed"))
+    if event.time + world.offset(event.place) - new.created_at >= _LANDING:
+        history = replace(history, late_claims=history.late_claims | {new.owner})
     if old is None:
         return _bound_anew(history, event)
     if old.status == PENDING and old.owner not in history.dead:
@@ -480,7 +484,7 @@ def abandoned(world: World, history: History, standing: Standing) -> Iterator[st
     """At the very end: no claim is left of an attempt whose process lives and whose work has ended, or never began."""
     deed = history.deed(standing.owner)
     over = ["answered", "failed", "moved"]
-    if not (world.delays or world.stalls or (world.faults and "late" in world.fault_kinds)):
+    if not (world.delays or world.stalls or standing.owner in history.late_claims):
         over.append("claimed")  # else undoing it may have been given up, with good reason
     if standing.status == PENDING and standing.owner not in history.dead and deed in over:
         yield f"the claim of {standing.owner} is left although its process lives and its handler {_DEEDS[deed]}"
