@@ -448,12 +448,9 @@ def _prompt(world: World, history: History, event: Seen, answer: Answered) -> It
     for text, until in history.recorded:
         at = until - world.settings.get("retention_seconds", 86400.0)
         here = world.place(world.clients.index(_client(world, text.split()[-1]))) == event.place
-        if (
-            here
-            and text.startswith(f"{own.asks} of {own.caller} ")
-            and event.time - answer.waited < at < event.time - _TICK
-        ):
-            yield f"{answer.owner} was told {event.time - at:g} s after the answer was recorded in its own process"
+        soon = at + _TICK + (0.0 if here else LONGEST_POLL)
+        if text.startswith(f"{own.asks} of {own.caller} ") and event.time - answer.waited < at and soon < event.time:
+            yield f"{answer.owner} was told {event.time - at:g} s after the answer was recorded"
 
 
 def _true_of(world: World, event: Seen, answer: Answered, shown: Standing) -> Iterator[str]:

@@ -248,7 +248,7 @@ SMALL: tuple[World, ...] = tuple(
         ),
         World(
             name="two waiters of one process",
-            clients=(_A, replace(_B, place=1, patience=3.0), replace(_C, place=1, patience=9.0)),
+            clients=(_A, replace(_B, place=1, patience=2 * _PATIENT), replace(_C, place=1, patience=3.0)),
             delays=0,
             horizon=9.0,
         ),
