@@ -134,13 +134,15 @@ def remember(world: World, history: History, event: Event) -> History:
             return replace(history, runs=history.runs + 1, deeds=_with(history.deeds, owner, "runs"))
         case Seen(what=Ended(owner, how)):
             failed, moved = how in ("fails", "raises", "moved"), how == "moved"
+            # A handler that raises because its transaction failed has ended before: with the answer that was in that.
+            before = any(name == owner for name, _ in history.ended)
             deed = how if how in ("cut", "moved") else "failed" if failed else "answered"
             return replace(
                 history,
                 failures=history.failures + (failed and not moved),
                 sent_elsewhere=history.sent_elsewhere + moved,
                 deeds=_with(history.deeds, owner, deed),
-                ended=_with(history.ended, owner, event.time),
+                ended=history.ended if before else _with(history.ended, owner, event.time),
             )
         case Swept(owner):
             return replace(history, superseded=history.superseded | {owner})
