@@ -49,8 +49,10 @@ def application(path: str) -> Configured:
         sys.path.insert(0, here)
     try:
         module: Any = import_module(module_name)
-    except ImportError as error:
-        raise ConfigurationError([f"{module_name} can't be imported: {error}"]) from error
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise ConfigurationError([f"{module_name} can't be imported: {type(error).__name__}: {error}"]) from error
     value = _named(module, module_name, attribute) if attribute else module
     found = next(_found(value), None)
     if found is None and not attribute:

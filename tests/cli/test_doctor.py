@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -364,6 +364,21 @@ class TestApplications:
         assert sentence in run("doctor", "--app", path, status=2).output
         with pytest.raises(ConfigurationError):
             application(path)
+
+    def test_a_module_that_fails_is_a_sentence(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With what failed; our own errors as they are."""
+        (tmp_path / "shop_that_fails.py").write_text("1 / 0\n")
+        (tmp_path / "shop_set_wrong.py").write_text("from idem_middleware import Options\nOptions(lease_seconds=0)\n")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        assert "can't be imported: ZeroDivisionError" in run("doctor", "--app", "shop_that_fails", status=2).output
+        assert "lease_seconds must be" in run("doctor", "--app", "shop_set_wrong", status=2).output
+
+    def test_several_regions_are_as_slow_as_the_slowest(self) -> None:
+        """Each has a client of its own."""
+        slow = DynamoDBStore("keys", region="eu-central-1", client_config=Config(read_timeout=60))
+        regional: Any = SimpleNamespace(stores={"a": TABLE, "b": slow}, deadline_seconds=3.0)
+        assert not_green(GOOD, regional) == {"SDK timeouts": "red"}
 
     def test_a_module_is_found_where_the_command_is_run(
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

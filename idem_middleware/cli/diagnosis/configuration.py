@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from idem_middleware.cli.diagnosis.findings import Circumstances, Finding, Light
 from idem_middleware.cli.terms import duration
@@ -222,7 +222,9 @@ def _outage(options: Options) -> Finding:
 
 
 def _timeouts(store: Store, known: Circumstances) -> Finding:
-    slowest = getattr(store, "slowest_call_seconds", None)
+    regional: Mapping[str, Store] = getattr(store, "stores", {"": store})  # a store for each region
+    each = [getattr(one, "slowest_call_seconds", None) for one in regional.values()]
+    slowest = max((seconds for seconds in each if seconds is not None), default=None)
     deadline = store.deadline_seconds
     if slowest is None:
         return Finding("SDK timeouts", Light.GREEN, "no SDK in between")

@@ -64,7 +64,9 @@ KMS_ACTIONS = (
 )
 """With a customer managed key, by way of DynamoDB alone: Developer Guide, "Using IAM policies with a KMS key"."""
 
-OPERATIONS = tuple(action.removeprefix("dynamodb:") for action in SERVICE_ACTIONS)
+OPERATIONS = (*(action.removeprefix("dynamodb:") for action in SERVICE_ACTIONS), "TransactWriteItems")
+"""By these names CloudWatch counts. A transaction needs the rights of what is in it, and is counted as itself."""
+
 WRITES = ("PutItem", "UpdateItem")
 LATENCY_OPERATIONS = WRITES
 _MINUTE = 60
