@@ -3,6 +3,7 @@
 IdempotencyError
 ├── ConfigurationError        wrong options or store URL; carries all problems found
 ├── StoreUnavailable          the store did not answer in time; the write may have happened
+│   ├── StoreCrowded          too many of this process ask for one key; nothing was sent
 │   └── StoreMisconfigured    no such table, wrong key schema, no permission: an operator must act
 ├── StoreFull                 a bounded store has no room left for another claim
 ├── LeaseLost                 another attempt owns the key now
@@ -25,6 +26,7 @@ __all__ = [
     "IdempotencyError",
     "LeaseLost",
     "RequestRefused",
+    "StoreCrowded",
     "StoreFull",
     "StoreMisconfigured",
     "StoreUnavailable",
@@ -54,6 +56,10 @@ class StoreUnavailable(IdempotencyError):
     def __init__(self, message: str, *, code: str | None = None) -> None:
         self.code = code
         super().__init__(message)
+
+
+class StoreCrowded(StoreUnavailable):
+    """Too many requests of this process ask for one key, which is not answered. Nothing was sent for this one."""
 
 
 class StoreMisconfigured(StoreUnavailable):

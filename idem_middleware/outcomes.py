@@ -13,6 +13,7 @@ from idem_middleware.clock import Clock
 from idem_middleware.decisions import Attempt, Execute, Step, Swap
 from idem_middleware.errors import (
     ConfigurationError,
+    StoreCrowded,
     StoreFull,
     StoreMisconfigured,
     StoreUnavailable,
@@ -137,7 +138,7 @@ def marked(response: Response, options: Options) -> Response:
 
 def certain(error: BaseException) -> bool:
     """Whether a write that raised this was surely not applied."""
-    return isinstance(error, (StoreFull, StoreMisconfigured, TransactionInvalid, ConfigurationError))
+    return isinstance(error, (StoreCrowded, StoreFull, StoreMisconfigured, TransactionInvalid, ConfigurationError))
 
 
 def well_timed(attempt: Attempt, step: Step, clock: Clock, offset_before: float) -> Step:

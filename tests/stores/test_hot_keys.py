@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from idem_middleware.errors import StoreUnavailable
+from idem_middleware import AsyncLease, Engine, Options, Response
+from idem_middleware import Request as IncomingRequest
+from idem_middleware.errors import StoreCrowded, StoreUnavailable
+from idem_middleware.keys import record_pk
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import Found, Written
 from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore, ThreadedTransport
@@ -32,6 +35,12 @@ class HotClient:
         self._lock = Lock()
         self.calls: Counter[str] = Counter()
         self.inside = 0
+
+    def update_item(self, **_: Any) -> Mapping[str, Any]:
+        return answer()
+
+    def get_item(self, **_: Any) -> Mapping[str, Any]:
+        return answer()
 
     def put_item(self, **request: Any) -> Mapping[str, Any]:
         pk = request["Item"]["pk"]["S"]
@@ -113,7 +122,7 @@ class TestOnALoop:
             return list(await asyncio.gather(*hot, return_exceptions=True))
 
         ended = asyncio.run(asyncio.wait_for(run(), 60))
-        assert {type(outcome) for outcome in ended} == {StoreUnavailable}
+        assert {type(outcome) for outcome in ended} == {StoreUnavailable, StoreCrowded}
         assert {outcome.code for outcome in ended if isinstance(outcome, StoreUnavailable)} == {"ReadTimeoutError"}
         assert client.calls[HOT] < 100 * 2
 
@@ -135,7 +144,7 @@ class TestInThreads:
         for thread in first:
             thread.start()
         eventually(lambda: client.calls[HOT] == MOST_IN_TROUBLE and asked.is_set(), what="two at the key")
-        with pytest.raises(StoreUnavailable) as unavailable:
+        with pytest.raises(StoreCrowded) as unavailable:
             store.create(pending(HOT), soon(store))
         assert unavailable.value.code == "ProvisionedThroughputExceededException"
         assert client.calls[HOT] == MOST_IN_TROUBLE
@@ -203,6 +212,39 @@ class TestTheBounds:
         crowds.enter(HOT)
         crowds.after_fork()
         assert crowds._crowds == {}
+
+
+def test_a_client_that_loops_on_a_throttled_key_gets_503_and_the_others_are_served() -> None:
+    """Through the engine: at once, with Retry-After, while another client's request runs."""
+    client = HotClient(throttled)
+    store = store_on(client, threads=4, random=lambda: 1.0, deadline_seconds=0.2)
+    engine = Engine(store, Options(caller="shared"))
+    hot_pk = record_pk("", None, "hot")
+
+    def hot_or_not(**request: Any) -> Mapping[str, Any]:
+        is_hot = request["Item"]["pk"]["S"] == hot_pk
+        return put(**{**request, "Item": {**request["Item"], "pk": {"S": HOT if is_hot else COLD}}})
+
+    put = client.put_item
+    client.put_item = hot_or_not  # type: ignore[method-assign]
+
+    def request(key: str) -> IncomingRequest:
+        return IncomingRequest(method="POST", path="/", headers=(("idempotency-key", key),))
+
+    async def handler(_: AsyncLease | None) -> Response:
+        return Response(201)
+
+    async def run() -> tuple[list[Response], list[Response]]:
+        running = engine.asynchronous
+        hot = [asyncio.ensure_future(running.run(request("hot"), handler)) for _ in range(60)]
+        others = [await running.run(request(f"cold-{number}"), handler) for number in range(5)]
+        return others, await asyncio.gather(*hot)
+
+    others, hot = asyncio.run(asyncio.wait_for(run(), 60))
+    assert {answer.status for answer in others} == {201}
+    assert {(answer.status, answer.header("retry-after")) for answer in hot} == {(503, "1")}
+    assert client.calls[HOT] < 60
+    assert len(engine.runtime.undos) <= 1  # of those that were sent; the others have nothing to take back
 
 
 def test_a_turn_that_does_not_come_is_not_waited_for_beyond_the_deadline() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from idem_middleware.clock import CorrectedClock
-from idem_middleware.errors import StoreUnavailable
+from idem_middleware.errors import StoreCrowded
 from idem_middleware.events import Event, EventKind, Observer, emit
 from idem_middleware.stores.dynamodb.crowds import Crowds, Entry
 from idem_middleware.stores.dynamodb.faults import Fault, Kind, classify, error_for
@@ -201,7 +201,7 @@ class Calls:
         """Wait for one's turn to claim a key, which is soon or never. `crowds.leave` is to be called at the end.
 
         Raises:
-            StoreUnavailable: others wait for an answer about this key already; or it was nobody's turn in time.
+            StoreCrowded: others wait for an answer about this key already; or it was nobody's turn in time.
 
         """
         while True:
@@ -211,7 +211,7 @@ class Calls:
             pause_seconds = _TURN_SECONDS * (0.5 + self._draw())
             if entry is Entry.TURNED_AWAY or self.clock.monotonic() + pause_seconds > deadline:
                 code = self.crowds.trouble(pk) or "KeyBusy"
-                raise StoreUnavailable(
+                raise StoreCrowded(
                     f"DynamoDB table {self.table!r}: too many requests of this process ask for one key ({code})",
                     code=code,
                 )
