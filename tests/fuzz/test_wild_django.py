@@ -21,6 +21,7 @@ from django.urls import re_path
 from hypothesis import given, settings
 
 from idem_middleware import Event
+from tests.adapters.django.projects import ClosingHandler
 from tests.fuzz.wire import (
     CATALOGUE,
     EXAMPLES,
@@ -40,7 +41,7 @@ if not django_settings.configured:
 
 SENDERS: Mapping[str, Callable[[], Send]] = {
     "wsgi": lambda: partial(over_wsgi, WSGIHandler()),
-    "asgi": lambda: partial(over_asgi, cast("AsgiApp", ASGIHandler())),
+    "asgi": lambda: partial(over_asgi, cast("AsgiApp", ClosingHandler())),
 }
 ONE = Wild(b"/run/a", b"", (("Idempotency-Key", b"k"),), b"")
 
