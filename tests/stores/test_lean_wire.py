@@ -216,7 +216,9 @@ def test_an_answer_that_is_no_document_is_none() -> None:
         wire.decode("put_item", 200, {}, b"<html>")
 
 
-@pytest.mark.parametrize("body", [b'{"Item":' + b'{"M":{"a":' * 5_000 + b"1" + b"}}" * 5_000 + b"}", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body", [b'{"Item":{"x":' + b'{"M":{"a":' * 5_000 + b'{"N":"1"}' + b"}}" * 5_000 + b"}}", b"[" * 100_000]
+)
 def test_an_answer_that_is_nested_without_end_is_none_of_dynamodbs(body: bytes) -> None:
     """Whoever is between us and DynamoDB gets no further than to an error that the store knows."""
     with pytest.raises(ResponseParserError):
