@@ -125,6 +125,10 @@ class LoggingObserver:
     def __hash__(self) -> int:
         return hash(self._logger)
 
+    def hears(self, kind: EventKind) -> bool:
+        """Whether an event of this kind would be written at all."""
+        return self._logger.isEnabledFor(_level(kind))
+
     def __call__(self, event: Event) -> None:
         level = _level(event.kind)
         if not self._logger.isEnabledFor(level):

@@ -24,6 +24,7 @@ __all__ = ["FINGERPRINT_VERSION", "canonical_value", "fingerprint", "fingerprint
 FINGERPRINT_VERSION = 1
 """The first byte of every fingerprint. It grows with every change that makes any request's fingerprint another."""
 
+_VERSION = bytes([FINGERPRINT_VERSION])
 _MAX_DEPTH = 250  # more than a JSON document may have
 # A path may select parts of a document several times over; what is compared need not be larger than any document.
 _MAX_WRITTEN_BYTES = 16 * 1024 * 1024
@@ -76,16 +77,16 @@ def fingerprints(
     written += (b"payload", payload) if payload is not None else _identity(body, media_type, content_type or "")
     for name, value in sorted(headers, key=lambda header: header[0]):
         written += (_text(name), _text(value))
-    return tuple(_digested(written, secret) for secret in secrets)
+    return tuple([_digested(written, secret) for secret in secrets])
 
 
 def _digested(written: Sequence[bytes], secret: bytes | None) -> bytes:
-    digest = sha256() if secret is None else hmac.new(secret, digestmod=sha256)
-    digest.update(b"idem-middleware request\0")
+    parts = [b"idem-middleware request\0"]
     for field in written:
-        digest.update(len(field).to_bytes(8, "big"))
-        digest.update(field)
-    return bytes([FINGERPRINT_VERSION]) + digest.digest()
+        parts += (len(field).to_bytes(8, "big"), field)
+    digested = b"".join(parts)
+    digest = sha256(digested) if secret is None else hmac.new(secret, digested, sha256)
+    return _VERSION + digest.digest()
 
 
 def canonical_value(value: object) -> bytes:

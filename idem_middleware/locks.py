@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
 
 __all__ = ["OperationLock"]
 
@@ -24,25 +24,13 @@ class OperationLock:
         self._held = False
         self._waiters: deque[Callable[[], bool]] = deque()
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> _Held:
         """Hold it on a thread that may block."""
-        woken = threading.Event()
+        return _Held(self)
 
-        def wake() -> bool:
-            woken.set()
-            return True
-
-        if not self._take_or_queue(wake):
-            try:
-                woken.wait()
-            except BaseException:  # a signal, or a time-out of green threads
-                self._give_up(wake)
-                raise
-        try:
-            yield
-        finally:
-            self._pass_on()
+    def held_async(self) -> _HeldAsync:
+        """Hold it in a coroutine; waiting for it leaves the loop free."""
+        return _HeldAsync(self)
 
     @contextmanager
     def held_if_free(self) -> Iterator[bool]:
@@ -55,9 +43,28 @@ class OperationLock:
             if free:
                 self._pass_on()
 
-    @asynccontextmanager
-    async def held_async(self) -> AsyncIterator[None]:
-        """Hold it in a coroutine; waiting for it leaves the loop free."""
+    def _take(self) -> bool:
+        with self._mutex:
+            free, self._held = not self._held, True
+        return free
+
+    def _wait(self) -> None:
+        woken = threading.Event()
+
+        def wake() -> bool:
+            woken.set()
+            return True
+
+        if not self._take_or_queue(wake):
+            try:
+                woken.wait()
+            except BaseException:  # a signal, or a time-out of green threads
+                self._give_up(wake)
+                raise
+
+    async def _wait_async(self) -> None:
+        import asyncio  # noqa: PLC0415 - only where there are event loops
+
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
 
@@ -78,10 +85,6 @@ class OperationLock:
             except BaseException:
                 self._give_up(wake)
                 raise
-        try:
-            yield
-        finally:
-            self._pass_on()
 
     def _take_or_queue(self, wake: Callable[[], bool]) -> bool:
         with self._mutex:
@@ -106,3 +109,39 @@ class OperationLock:
                 if self._waiters.popleft()():
                     return
             self._held = False
+
+
+class _Held:
+    """One holding of a lock, by a thread. Nearly every lock is free, and a generator would cost more than taking it."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: OperationLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if not self._lock._take():  # noqa: SLF001 - two halves of one thing
+            self._lock._wait()  # noqa: SLF001
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock._pass_on()  # noqa: SLF001
+
+
+class _HeldAsync:
+    """The same, by a coroutine."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: OperationLock) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> None:
+        if not self._lock._take():  # noqa: SLF001
+            await self._lock._wait_async()  # noqa: SLF001
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock._pass_on()  # noqa: SLF001

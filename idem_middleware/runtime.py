@@ -122,7 +122,9 @@ class Runtime:
         self, kind: EventKind, attempt: Attempt | None, *, attempt_number: int | None = None, **fields: Any
     ) -> None:
         """Emit one event, to the log and to the observers of the options in force."""
-        digest = None if attempt is None else short_digest(attempt.pk)
         options = self.options if attempt is None else attempt.options
+        if not options.observers and isinstance(self._log, LoggingObserver) and not self._log.hears(kind):
+            return
+        digest = None if attempt is None else short_digest(attempt.pk)
         event = Event(kind=kind, key_digest=digest, attempt=attempt_number, **fields)
         emit((self._log, *options.observers), event)

@@ -10,6 +10,7 @@ import atexit
 import heapq
 import itertools
 import logging
+import math
 import os
 import threading
 import time
@@ -83,6 +84,7 @@ class Upkeep:
         """Start anew: at first, and in a forked child, which has none of these threads."""
         self._changed = threading.Condition()
         self._due: list[tuple[float, int, Job]] = []
+        self._wake_at = math.inf  # when the scheduling thread looks again by itself
         self._sweep_at = _SWEEP_FROM
         self._order = itertools.count()
         self._unfinished: set[Job] = set()
@@ -154,7 +156,7 @@ class Upkeep:
                     target=self._loop, args=(self._pools,), name="idempotency-upkeep", daemon=True
                 )
                 self._thread.start()
-            elif self._due[0][2] is job:
+            elif due < self._wake_at:  # not for every first job: nearly each renewal is one, and cancelled soon
                 self._changed.notify_all()
 
     def _take_due(self) -> list[Job]:
@@ -163,7 +165,10 @@ class Upkeep:
 
     def _pop_due(self) -> list[Job]:
         now = self._monotonic()
-        jobs = []
+        jobs: list[Job] = []
+        if not self._due or self._due[0][0] > now:
+            # A first job that is cancelled stays: without one, the next of these short requests would wake the thread.
+            return jobs
         while self._due and (self._due[0][0] <= now or self._due[0][2].cancelled):
             job = heapq.heappop(self._due)[2]
             if job.cancelled:
@@ -177,7 +182,8 @@ class Upkeep:
             with self._changed:
                 jobs = self._pop_due()
                 if not jobs:
-                    self._changed.wait(self._due[0][0] - self._monotonic() if self._due else None)
+                    self._wake_at = self._due[0][0] if self._due else math.inf
+                    self._changed.wait(self._wake_at - self._monotonic() if self._due else None)
                     continue
             for job in jobs:
                 try:

@@ -142,6 +142,8 @@ class AsyncLease(BaseLease):
 
     async def _carry_out(self, plan: Plan) -> Settled:
         self._decide()
+        if not getattr(self._store, "waits", True):  # no task for what is done within one step of the loop
+            return await self._record(plan)
         return await self._recordings.shielded(self._record(plan), cancelled=lambda: self._claim.interrupted(plan))
 
     def _decide(self) -> None:

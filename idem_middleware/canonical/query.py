@@ -14,6 +14,8 @@ def canonical_query(query: str) -> bytes:
     pieces between ampersands mean nothing, and a broken percent-escape stands for itself (URL Standard,
     application/x-www-form-urlencoded).
     """
+    if not query:
+        return b""
     parameters = [_parameter(piece) for piece in query.split("&") if piece]
     parameters.sort(key=lambda parameter: parameter[0])
     written = bytearray()

@@ -15,6 +15,9 @@ __all__ = ["DirectStore"]
 class DirectStore:
     """Calls the store on the event loop's own thread."""
 
+    waits = False
+    """Whether a call may give the loop a turn, so that a cancellation could come in the middle of it."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
 

@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
-from idem_middleware import Event, EventKind, LoggingObserver
+from idem_middleware import Event, EventKind, LoggingObserver, MemoryStore, Options
 from idem_middleware.events import emit
+from idem_middleware.runtime import Runtime
 
 EVENT = Event(kind=EventKind.REFUSED, key_digest="0123456789ab", reason="key-reused", status=422)
 
@@ -64,6 +65,19 @@ def test_nothing_is_written_below_the_loggers_level(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO, "idem_middleware"):
         LoggingObserver()(EVENT)
     assert not caplog.records
+
+
+def test_an_event_that_nobody_hears_is_not_even_made(caplog: pytest.LogCaptureFixture) -> None:
+    """Most requests happen while nobody looks."""
+    heard: list[Event] = []
+    quiet = Runtime(MemoryStore(), Options())
+    watched = Runtime(MemoryStore(), Options(observers=(heard.append,)))
+    with caplog.at_level(logging.INFO, "idem_middleware"):
+        quiet.tell(EventKind.CLAIMED, None, no_such_field=1)
+        quiet.tell(EventKind.BYPASSED, None)
+        watched.tell(EventKind.CLAIMED, None)
+    assert [record.getMessage() for record in caplog.records] == ["idempotency bypassed"]
+    assert [event.kind for event in heard] == ["claimed"]
 
 
 def test_another_logger_can_be_given(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,10 +25,12 @@ def test_another_name_is_an_attribute_error() -> None:
 
 
 def test_a_process_loads_what_it_uses() -> None:
-    """No SDK for a store in memory."""
+    """No SDK for a store in memory, and no event loop where everything blocks."""
     code = (
-        "import sys; from idem_middleware import Engine, MemoryStore, Options; Engine(MemoryStore(), Options());"
-        "print([name for name in ('boto3', 'botocore') if name in sys.modules])"
+        "import sys; from idem_middleware import Engine, MemoryStore, Request, Response;"
+        "request = Request(method='POST', path='/', headers=(('Idempotency-Key', 'key'),));"
+        "Engine(MemoryStore()).run(request, lambda lease: Response(201));"
+        "print([name for name in ('boto3', 'botocore', 'asyncio') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert shown.stdout.strip() == "[]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from idem_middleware import upkeep as upkeep_module
 from idem_middleware.testing import ManualClock
 from idem_middleware.upkeep import Lane, Upkeep, process_upkeep
 from tests.core.support.forks import in_child
+from tests.support.polling import eventually
 
 PATIENCE_SECONDS = 10
 
@@ -190,6 +192,22 @@ class TestThreads:
             assert renewed.wait(PATIENCE_SECONDS)
         finally:
             away.set()
+
+    def test_short_work_does_not_wake_the_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its renewal is cancelled long before it is due, and a thread that wakes takes its time from a request."""
+        upkeep, calls = Upkeep(), list[None]()
+        upkeep.schedule(20, lambda: None).cancel()
+        eventually(lambda: math.isfinite(upkeep._wake_at), "the thread knows how long to sleep")
+
+        def counted(condition: threading.Condition) -> None:
+            calls.append(None)
+
+        monkeypatch.setattr(threading.Condition, "notify_all", counted)
+        for _ in range(3):
+            upkeep.schedule(20, lambda: None).cancel()
+        assert calls == []
+        upkeep.schedule(19, lambda: None).cancel()
+        assert calls == [None]
 
     def test_a_job_that_comes_sooner_overtakes(self) -> None:
         """The thread that sleeps until the later one is woken."""

@@ -183,6 +183,8 @@ class GatedStore(MemoryStore):
 
 
 class _Gated(DirectStore):
+    waits = True
+
     def __init__(self, store: GatedStore) -> None:
         super().__init__(store)
         self._gated = store

@@ -130,6 +130,8 @@ class UnfinishedStore(MemoryStore):
 class YieldingStore(DirectStore):
     """Gives the loop a turn before and after each call; a cancelled one is carried out all the same, as by a thread."""
 
+    waits = True
+
     async def create(self, new: Record, deadline: float) -> Written | Found:
         try:
             await asyncio.sleep(0)
