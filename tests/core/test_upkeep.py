@@ -177,8 +177,12 @@ class TestThreads:
         """A slow one delays no other."""
         upkeep = Upkeep()
         both = threading.Barrier(3, timeout=PATIENCE_SECONDS)
+
+        def meet() -> None:
+            both.wait()
+
         for _ in range(2):
-            upkeep.schedule(0, lambda: both.wait() and None)
+            upkeep.schedule(0, meet)
         both.wait()
 
     def test_nothing_can_keep_the_urgent_ones_waiting(self) -> None:
@@ -197,7 +201,7 @@ class TestThreads:
         """Its renewal is cancelled long before it is due, and a thread that wakes takes its time from a request."""
         upkeep, calls = Upkeep(), list[None]()
         upkeep.schedule(20, lambda: None).cancel()
-        eventually(lambda: math.isfinite(upkeep._wake_at), "the thread knows how long to sleep")
+        eventually(lambda: math.isfinite(upkeep._wake_at), what="the thread knows how long to sleep")
 
         def counted(condition: threading.Condition) -> None:
             calls.append(None)
