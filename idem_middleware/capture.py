@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem_middleware.keeping import Verdict, verdict
-from idem_middleware.messages import HeaderPairs, Response, header_values
+from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.options import Options
 
 __all__ = ["DRAIN_SECONDS", "Capture"]
@@ -117,7 +117,7 @@ class Capture:
 
 def _declared(headers: HeaderPairs) -> int | None:
     """What Content-Length says; what is no number says nothing."""
-    for value in header_values(headers, "content-length"):
-        if value.isascii() and value.isdigit() and len(value) <= _LENGTH_DIGITS:
+    for name, value in headers:
+        if name.lower() == "content-length" and value.isascii() and value.isdigit() and len(value) <= _LENGTH_DIGITS:
             return int(value)
     return None

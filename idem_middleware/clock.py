@@ -51,11 +51,8 @@ class SystemClock:
     margin_seconds = 0.0
     offset_seconds = 0.0
 
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
 
 class CorrectedClock:

@@ -210,6 +210,8 @@ def _key(request: Request, options: Options, document: _Document, print_: bytes)
 
 
 def _chosen(request: Request, options: Options) -> list[tuple[str, str]]:
+    if not options.fingerprint_headers:
+        return []
     return [
         (name.lower(), value)
         for name in sorted(options.fingerprint_headers, key=str.lower)

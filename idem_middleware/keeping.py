@@ -90,10 +90,15 @@ _HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "k
 
 def kept_headers(headers: HeaderPairs, options: Options) -> HeaderPairs:
     """The headers that a replay repeats, in their order. `keep_headers` can't bring back the framing ones."""
-    named_by_connection = {
-        token.strip().lower() for name, value in headers if name.lower() == "connection" for token in value.split(",")
-    }
-    dropped = options.drop_headers | {options.replay_header.lower(), options.header.lower()} | named_by_connection
+    names = [name.lower() for name, _ in headers]
+    dropped = options.dropped_headers
+    if "connection" in names:
+        dropped |= {
+            token.strip().lower()
+            for name, (_, value) in zip(names, headers, strict=True)
+            if name == "connection"
+            for token in value.split(",")
+        }
 
     def kept(name: str) -> bool:
         if name in _HOP_BY_HOP or name in dropped:
@@ -102,7 +107,7 @@ def kept_headers(headers: HeaderPairs, options: Options) -> HeaderPairs:
             return True
         return name not in _NEVER_KEPT and not name.startswith(_NEVER_KEPT_PREFIXES)
 
-    return tuple(pair for pair in headers if kept(pair[0].lower()))
+    return tuple([pair for name, pair in zip(names, headers, strict=True) if kept(name)])
 
 
 def method_refused(headers: HeaderPairs, method: str) -> bool:

@@ -21,6 +21,14 @@ def header_values(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
     return [value for key, value in headers if key.lower() == wanted]
 
 
+def _first(headers: HeaderPairs, name: str) -> str | None:
+    wanted = name.lower()
+    for key, value in headers:
+        if key.lower() == wanted:
+            return value
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request. `path` and `query` are percent-encoded as sent, where the server tells it.
@@ -37,8 +45,7 @@ class Request:
 
     def header(self, name: str) -> str | None:
         """The first value of a header, or None."""
-        values = header_values(self.headers, name)
-        return values[0] if values else None
+        return _first(self.headers, name)
 
     def json(self) -> object:
         """The body as JSON, number literals kept apart (1 is not 1.0).
@@ -62,5 +69,4 @@ class Response:
 
     def header(self, name: str) -> str | None:
         """The first value of a header, or None."""
-        values = header_values(self.headers, name)
-        return values[0] if values else None
+        return _first(self.headers, name)

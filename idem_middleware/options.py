@@ -189,6 +189,16 @@ class Options:
         """Whether a function of these options is to see the request when its key is claimed."""
         return self.claim_items is not None or self.prober is not None
 
+    @cached_property
+    def looks_at_native(self) -> bool:
+        """Whether a function of the user's may look at the framework's own request."""
+        return callable(self.caller) or callable(self.key) or callable(self.payload)
+
+    @cached_property
+    def dropped_headers(self) -> frozenset[str]:
+        """The headers of an answer that these options alone keep out of its replay, in lower case."""
+        return self.drop_headers | {self.replay_header.lower(), self.header.lower()}
+
     def covers(self, method: str, path: str) -> bool:
         """Whether requests with this method and (decoded) path are protected at all."""
         if method.upper() not in self.methods or self.mode == "off":

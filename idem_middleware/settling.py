@@ -116,7 +116,7 @@ def plan_completion(
         return plan_omission(ProblemType.RESPONSE_NOT_STORED, location, options, claimed=claimed, reason="too-large")
     if inline_bytes is not None and options.cipher is not None:
         inline_bytes -= reserved_bytes(headers, options)
-    kept, chunks = pack(Response(response.status, headers, response.body), headers, inline_bytes=inline_bytes)
+    kept, chunks = pack(response, headers, inline_bytes=inline_bytes)
     if options.cipher is None:
         return Plan(_completing(kept, options), EventKind.COMPLETED, chunks, response.status, location)
     sealed = _sealed(kept, chunks, options, claimed)

@@ -216,6 +216,8 @@ _default_lock = threading.Lock()
 def process_upkeep() -> Upkeep:
     """The one of this process."""
     global _default  # noqa: PLW0603 - one per process is the point
+    if _default is not None:
+        return _default
     with _default_lock:
         if _default is None:
             _default = Upkeep()

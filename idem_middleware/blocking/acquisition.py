@@ -79,7 +79,7 @@ class Acquisition:
                 case Execute(record) | Adopt(record) if record.status is Status.COMPLETED:  # found done by the prober
                     step = decide(replace(self._attempt, owner=""), record, self._clock.now())
                 case Execute(record) | Adopt(record):
-                    claim = Claim(self._runtime, self._attempt.after(record), record)
+                    claim = Claim(self._runtime, self._attempt, record)
                     tell_begin(claim, before)
                     return Lease(claim)
                 case Replay(record, _):

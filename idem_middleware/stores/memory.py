@@ -127,6 +127,8 @@ class MemoryStore:
                 break
             self._remove(self._records[pk])
             collected += 1
+        if not self._is_over(1, needed):
+            return
         self._evict(entries=1, needed=needed)
         if self._is_over(1, needed):
             raise StoreFull(

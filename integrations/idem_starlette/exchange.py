@@ -101,11 +101,13 @@ class Exchange:
         too_large = await self._read()
         if too_large is not None:
             return too_large
-        native = NativeRequest(self._scope, self._incoming.again())
-        try:
-            caller = await self._engine.caller(self._admitted, native)
-        except CallerUnknown:
-            return self._engine.refuse_caller(self._admitted)
+        native, caller = None, None
+        if self._options.looks_at_native:
+            native = NativeRequest(self._scope, self._incoming.again())
+            try:
+                caller = await self._engine.caller(self._admitted, native)
+            except CallerUnknown:
+                return self._engine.refuse_caller(self._admitted)
         request = to_request(self._scope, self._incoming.body, native)
         return await self._engine.acquire(request, self._admitted, caller)
 

@@ -31,7 +31,7 @@ _LENGTH_DIGITS = 18  # more bytes than any machine has; int() refuses thousands 
 
 def text_headers(raw: Iterable[tuple[bytes, bytes]]) -> HeaderPairs:
     """Latin-1 keeps every byte."""
-    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)
+    return tuple([(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw])
 
 
 def raw_headers(headers: HeaderPairs) -> list[tuple[bytes, bytes]]:
