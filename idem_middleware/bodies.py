@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from idem_middleware.messages import HeaderPairs, Response
 from idem_middleware.options import Options
-from idem_middleware.records import Chunks, KeptResponse
+from idem_middleware.records import Chunks, KeptResponse, Record, SealedResponse
 
 __all__ = [
     "CHUNK_BYTES",
@@ -19,6 +19,7 @@ __all__ = [
     "header_bytes",
     "most_bytes",
     "pack",
+    "record_bytes",
     "unpack",
 ]
 
@@ -31,6 +32,7 @@ MAX_HEADER_LINES = 1000
 MAX_BODY_BYTES = 32 * 1024 * 1024
 # zlib gains nothing on a body this short, and an item below 1 KB costs one unit anyway.
 _COMPRESS_FROM_BYTES = 512
+_RECORD_BYTES = 1024  # a record without its answer: measured 0.9 KB on CPython 3.11
 _LEVEL = 1  # 27 % of 1 MB JSON at 6 ms; level 6 takes three times as long for 22 %
 
 
@@ -38,6 +40,16 @@ def header_bytes(headers: HeaderPairs) -> int:
     """How large these header lines are in a record, as DynamoDB counts text."""
     text = "".join([part for pair in headers for part in pair])
     return len(text.encode()) + 4 * len(headers)
+
+
+def record_bytes(record: Record) -> int:
+    """What a record with its answer is taken to need in memory."""
+    response = record.response
+    if isinstance(response, KeptResponse):
+        return _RECORD_BYTES + header_bytes(response.headers) + len(response.body or b"")
+    if isinstance(response, SealedResponse):
+        return _RECORD_BYTES + len(response.data)
+    return _RECORD_BYTES
 
 
 def pack(response: Response, headers: HeaderPairs, *, inline_bytes: int | None) -> tuple[KeptResponse, list[bytes]]:

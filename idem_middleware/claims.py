@@ -116,6 +116,8 @@ class Claim:
     def written(self, plan: Plan) -> None:
         """The plan is durable."""
         self.end()
+        if self.attempt.options.local_cache_bytes:
+            self.runtime.cache.keep(self.record, self.attempt.options.local_cache_bytes)
         took_seconds = self.runtime.store.clock.monotonic() - self._began_at
         self.tell(plan.kind, status=plan.status, seconds=took_seconds, reason=plan.reason)
 

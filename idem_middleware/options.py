@@ -86,6 +86,7 @@ class Options:
     retry_after_failure_seconds: float = 0.0
     max_request_bytes: int | None = None
     max_response_bytes: int = 8 * 1024 * 1024
+    local_cache_bytes: int = 0
     drop_headers: frozenset[str] = frozenset()
     keep_headers: frozenset[str] = frozenset()
     on_store_error: OnStoreError = "refuse"
@@ -291,7 +292,7 @@ def _problems(options: Options) -> Iterable[str]:
 
 
 def _size_problems(options: Options) -> Iterable[str]:
-    for name, optional in (("max_request_bytes", True), ("max_response_bytes", False)):
+    for name, optional in (("max_request_bytes", True), ("max_response_bytes", False), ("local_cache_bytes", False)):
         value = getattr(options, name)
         if value is None and optional:
             continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from idem_middleware.bodies import most_bytes, unpack
 from idem_middleware.body import RequestBody
 from idem_middleware.clock import Clock
-from idem_middleware.decisions import Attempt, Execute, Step, Swap
+from idem_middleware.decisions import Attempt, Execute, Replay, Step, Swap, decide
 from idem_middleware.errors import (
     ConfigurationError,
     StoreCrowded,
@@ -88,7 +88,12 @@ def _advice(error: StoreUnavailable | StoreFull) -> str:
 
 
 def replayed(
-    runtime: Runtime, attempt: Attempt, record: Record, answer: Response | Problem | Rejected
+    runtime: Runtime,
+    attempt: Attempt,
+    record: Record,
+    answer: Response | Problem | Rejected,
+    *,
+    reason: str | None = None,
 ) -> Replayed | Refused:
     """The stored answer with its mark; one that is damaged or forged is never a reason to run again."""
     options = attempt.options
@@ -97,10 +102,13 @@ def replayed(
     if isinstance(answer, Problem):
         return refusal(runtime, options, answer, attempt)
     response = answer
+    if options.local_cache_bytes and reason is None:
+        runtime.cache.keep(record, options.local_cache_bytes, response)
     runtime.tell(
         EventKind.REPLAYED,
         attempt,
         attempt_number=record.attempt,
+        reason=reason,
         status=response.status,
         observed=options.mode == "observe",
     )
@@ -125,6 +133,27 @@ def answer_of(kept: KeptResponse, chunks: Sequence[bytes | None] | Rejected, opt
 def omitted_problem(omitted: OmittedResponse) -> Problem:
     """What a retry gets where no answer was kept."""
     return Problem(ProblemType.recorded(omitted.reason), location=omitted.location)
+
+
+def remembered(runtime: Runtime, attempt: Attempt) -> Replayed | Refused | None:
+    """The answer that this process keeps, without a call of the store; None: ask the store.
+
+    Nothing but a replay is decided here: what else there is to say about the key, the store says.
+    """
+    if not attempt.options.local_cache_bytes:
+        return None
+    record = runtime.cache.find(attempt.pk)
+    if record is None:
+        return None
+    # By the clock of the worker that is furthest ahead: it may have bound the key anew when the retention was over.
+    now = runtime.store.clock.now() + runtime.store.clock.margin_seconds
+    step = decide(attempt, record, now)
+    if isinstance(step, Replay) and isinstance(step.response, KeptResponse):
+        answer = answer_of(step.response, (), attempt.options)
+        return replayed(runtime, attempt, record, answer, reason="local-cache")
+    if now >= record.expires_at:
+        runtime.cache.forget(record)
+    return None
 
 
 def marked(response: Response, options: Options) -> Response:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from idem_middleware.cache import AnswerCache
 from idem_middleware.decisions import Attempt
 from idem_middleware.errors import StoreUnavailable
 from idem_middleware.events import Event, EventKind, LoggingObserver, Observer, emit
@@ -46,6 +47,7 @@ class Runtime:
         self.options = options
         self._by_caller = bool(getattr(store, "by_caller", False))
         self.flights = Flights()
+        self.cache = AnswerCache()
         self.pause = pause
         self.chance = chance
         self._new_owner = new_owner
@@ -93,7 +95,8 @@ class Runtime:
         self._ready_twin = self._twin
 
     def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
-        """The parent may have been opening the twin, or undoing a claim."""
+        """The parent may have been opening the twin, undoing a claim, or keeping an answer."""
+        self.cache = AnswerCache()
         self._twin_lock = threading.Lock()
         self._twin = self._ready_twin = None
         self.undos_lock = threading.Lock()

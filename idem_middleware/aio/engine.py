@@ -20,7 +20,7 @@ from idem_middleware.events import told
 from idem_middleware.identity import Admitted, CallerUnknown, Identity, Passed, call_caller, caller_name
 from idem_middleware.messages import Request, Response
 from idem_middleware.options import Options
-from idem_middleware.outcomes import Refused, Replayed, Unprotected, function_identity
+from idem_middleware.outcomes import Refused, Replayed, Unprotected, function_identity, remembered
 from idem_middleware.runtime import Runtime
 from idem_middleware.settling import Superseded
 from idem_middleware.stores.base import Store
@@ -75,7 +75,9 @@ class AsyncEngine(BaseEngine):
     async def claim(self, identity: Identity) -> AsyncLease | Replayed | Refused | Unprotected:
         """As `acquire`, for work that is identified already."""
         attempt = self.runtime.attempt(identity)
-        outcome = await AsyncAcquisition(self.runtime, self._async_store, self._recordings, attempt).run()
+        outcome: AsyncLease | Replayed | Refused | Unprotected | None = remembered(self.runtime, attempt)
+        if outcome is None:
+            outcome = await AsyncAcquisition(self.runtime, self._async_store, self._recordings, attempt).run()
         return outcome if isinstance(outcome, AsyncLease) else self.enforced(outcome, identity.options)
 
     async def run(self, request: Request, handler: Callable[[AsyncLease | None], Awaitable[Response]]) -> Response:

@@ -16,7 +16,14 @@ from idem_middleware.errors import RequestRefused
 from idem_middleware.identity import Admitted, CallerUnknown, Identity, Passed, call_caller, caller_name
 from idem_middleware.keys import parse_key, record_pk, validate_key
 from idem_middleware.messages import Request, Response
-from idem_middleware.outcomes import Refused, Replayed, Unprotected, function_identity, function_pk
+from idem_middleware.outcomes import (
+    Refused,
+    Replayed,
+    Unprotected,
+    function_identity,
+    function_pk,
+    remembered,
+)
 from idem_middleware.settling import Superseded
 
 if TYPE_CHECKING:
@@ -57,7 +64,10 @@ class Engine(BaseEngine):
 
     def claim(self, identity: Identity) -> Lease | Replayed | Refused | Unprotected:
         """As `acquire`, for work that is identified already."""
-        outcome = Acquisition(self.runtime, self.runtime.attempt(identity)).run()
+        attempt = self.runtime.attempt(identity)
+        outcome: Lease | Replayed | Refused | Unprotected | None = remembered(self.runtime, attempt)
+        if outcome is None:
+            outcome = Acquisition(self.runtime, attempt).run()
         return outcome if isinstance(outcome, Lease) else self.enforced(outcome, identity.options)
 
     def run(self, request: Request, handler: Callable[[Lease | None], Response]) -> Response:

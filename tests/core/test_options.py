@@ -72,6 +72,7 @@ WRONG: list[tuple[str, object]] = [
     ("max_request_bytes", 1.5),
     ("max_response_bytes", None),
     ("max_response_bytes", True),
+    ("local_cache_bytes", -1),
     ("drop_headers", "Date"),
     ("keep_headers", ["a b"]),
     ("on_store_error", "ignore"),
