@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import call_by_call, hardware, interleaved, stub, table, today, versions
+from benchmarks.measuring import call_by_call, hardware, interleaved, save, stub, table, today, versions
 from idem_middleware import AsyncEngine, DynamoDBStore, Engine, Options, Request, Response
 from idem_middleware.body import RequestBody
 from idem_middleware.records import KeptResponse, Record, Status
@@ -284,9 +284,7 @@ def main() -> None:
         print(line, flush=True)
         lines.append(line)
     if arguments.save:
-        folder = Path(__file__).parent / "results"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{today()}-clients.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        save("clients", lines)
 
 
 if __name__ == "__main__":

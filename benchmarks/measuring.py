@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import platform
 import statistics
 import subprocess
@@ -16,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
 
-__all__ = ["Cost", "call_by_call", "hardware", "interleaved", "stub", "table", "today", "versions"]
+__all__ = ["Cost", "call_by_call", "hardware", "interleaved", "save", "stub", "table", "today", "versions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def _low_and_middle(values: Iterable[float]) -> tuple[float, float]:
 def stub(*arguments: str) -> Iterator[str]:
     """A stub DynamoDB in a process of its own, for the length of the block; its URL."""
     command = [sys.executable, "-m", "benchmarks.stub", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # our own module
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # our own module
         try:
             output: IO[str] | None = process.stdout
             assert output is not None
@@ -124,6 +125,15 @@ def versions(*names: str) -> str:
         except PackageNotFoundError:
             found.append(f"{name} absent")
     return ", ".join(found)
+
+
+def save(name: str, lines: Iterable[str], raw: object = None) -> None:
+    """Keep a report among the results, under today's date, and what was measured beside it, for the plots."""
+    folder = Path(__file__).parent / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{today()}-{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if raw is not None:
+        (folder / f"{today()}-{name}.json").write_text(json.dumps(raw) + "\n", encoding="utf-8")
 
 
 def today() -> str:
