@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from idem_middleware.options import Options
+from idem_middleware.records import Record
 from idem_middleware.stores.base import Found, Gone
 
 __all__ = ["Crowded", "Flights", "Ticket", "poll_pause"]
@@ -50,6 +51,7 @@ class Ticket:
 @dataclass(slots=True)
 class _Flight:
     tickets: dict[Ticket, None] = field(default_factory=dict)
+    record: Record | None = None
     pilot: Ticket | None = None
 
 
@@ -93,6 +95,19 @@ class Flights:
         waiting_for_key = 0 if flight is None else len(flight.tickets)
         return self._waiters >= options.max_waiters or waiting_for_key >= options.max_waiters_per_key
 
+    def note(self, record: Record) -> None:
+        """Why whoever has just boarded waits; what a pilot has seen meanwhile is newer."""
+        with self._lock:
+            flight = self._flights.get(record.pk)
+            if flight is not None and flight.record is None:
+                flight.record = record
+
+    def waited_for(self, pk: str) -> Record | None:
+        """What stood under a key when it was looked at last, if anybody waits for it: one more need not look itself."""
+        with self._lock:
+            flight = self._flights.get(pk)
+            return None if flight is None else flight.record
+
     def pilots(self, ticket: Ticket) -> bool:
         """Whether this waiter is the one that polls; somebody always is."""
         with self._lock:
@@ -104,7 +119,9 @@ class Flights:
     def share(self, ticket: Ticket, seen: Found | Gone) -> None:
         """Give all others what the pilot saw."""
         with self._lock:
-            others = [t for t in self._flights[ticket.pk].tickets if t is not ticket]
+            flight = self._flights[ticket.pk]
+            flight.record = seen.record if isinstance(seen, Found) else None
+            others = [other for other in flight.tickets if other is not ticket]
             for other in others:
                 other.seen = seen
         for other in others:

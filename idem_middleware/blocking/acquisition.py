@@ -62,7 +62,7 @@ class Acquisition:
                 self._waiter.leave()
 
     def _drive(self) -> Lease | Replayed | Refused | Unprotected:
-        step: Step = self._decide(None)
+        step = self._first_step()
         before: Record | None = None
         for _ in range(MAX_ROUNDS):
             match step:
@@ -91,6 +91,16 @@ class Acquisition:
                 case _:
                     assert_never(step)
         return refusal(self._runtime, self._attempt.options, busy().problem, self._attempt)
+
+    def _first_step(self) -> Step:
+        """Write, or wait with those of this process who wait already: the store said why to one of them."""
+        if self._attempt.patience_seconds > 0:
+            record = self._runtime.flights.waited_for(self._attempt.pk)
+            if record is not None:
+                step = self._decide(record)
+                if isinstance(step, Wait):
+                    return step
+        return self._decide(None)
 
     def _decide(self, found: Record | None) -> Step:
         if self._attempt.patience_seconds > 0:
@@ -162,6 +172,8 @@ class Acquisition:
                 self._waiter = _Waiter(self._runtime, self._attempt)
             except Crowded:
                 return self._turned_away(step)
+            if isinstance(step, Wait):
+                self._runtime.flights.note(step.record)
         while isinstance(step, Wait):
             seen = self._waiter.look(step.seconds)
             if isinstance(seen, Gone):

@@ -55,9 +55,9 @@ class Process(SyncWorld):
         """The one request of these tests."""
         return await self.asynchronous.run(request(), self.handler)
 
-    async def attempt(self, **options: object) -> object:
+    async def attempt(self, body: bytes = b"", **options: object) -> object:
         """A try to get a lease."""
-        return await self.asynchronous.acquire(request(), Admitted(Options.from_mapping(options), "k"))
+        return await self.asynchronous.acquire(request(body), Admitted(Options.from_mapping(options), "k"))
 
     async def lease_async(self) -> AsyncLease:
         """A lease."""
@@ -229,6 +229,29 @@ def test_many_waiters_of_a_key_look_once(process: Process, monkeypatch: pytest.M
         for _ in range(3):
             await sleepers.pass_by(1.0)
         assert process.calls() == ["load"] * 3
+        assert await lease.settle(CREATED) == Recorded()
+        assert all([isinstance(await waiter, Replayed) for waiter in waiters])
+        assert process.calls() == ["swap", "load"]
+
+    asyncio.run(main())
+
+
+def test_who_comes_while_others_wait_asks_the_store_nothing(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand duplicates cost as many calls as two; only their own request is waited for."""
+    sleepers = Sleepers(process.clock)
+    monkeypatch.setattr(acquisition, "pause", sleepers.pause)
+
+    async def main() -> None:
+        lease = await process.lease_async()
+        waiters = [asyncio.create_task(process.attempt(wait_seconds=30))]
+        await steps(20)
+        assert process.calls() == ["create", "create"]
+        waiters += [asyncio.create_task(process.attempt(wait_seconds=30)) for _ in range(20)]
+        await steps(20)
+        assert process.calls() == []
+        assert isinstance(await process.attempt(b"another", wait_seconds=30), Refused)
+        assert isinstance(await process.attempt(), Refused)  # it has no time to wait
+        assert process.calls() == ["create", "create"]
         assert await lease.settle(CREATED) == Recorded()
         assert all([isinstance(await waiter, Replayed) for waiter in waiters])
         assert process.calls() == ["swap", "load"]

@@ -79,7 +79,9 @@ def test_waiting_threads_share_one_look_and_are_told_at_once() -> None:
     at_once(lambda: answers.append(engine.run(request(), lambda lease: pytest.fail("ran twice")).body), 5)
     owner.join(PATIENCE_SECONDS)
     assert answers == [b"created"] * 5
-    assert sorted(world.calls()) == ["create"] * 5 + ["load", "swap"]
+    calls = world.calls()
+    assert 1 <= calls.count("create") <= 5  # whoever comes while another waits already asks nothing
+    assert sorted(call for call in calls if call != "create") == ["load", "swap"]
 
 
 def test_a_real_renewal_and_a_completion_take_turns() -> None:
