@@ -521,7 +521,7 @@ def _row(name: str) -> str:
     about = (SCENARIOS[name].__doc__ or "").strip().rstrip(".")
     done = None
     with suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(  # noqa: S603 - our own module
+        done = subprocess.run(
             [sys.executable, "-m", "benchmarks.pressure", "--one", name],
             stdout=subprocess.PIPE,
             text=True,

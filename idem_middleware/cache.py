@@ -69,6 +69,11 @@ class AnswerCache:
             if self._records.get(record.pk) is record:
                 self._remove(record.pk)
 
+    def drop(self, pk: str) -> None:
+        """Keep nothing of this key."""
+        with self._lock:
+            self._remove(pk)
+
     def _remove(self, pk: str) -> None:
         record = self._records.pop(pk, None)
         if record is not None:

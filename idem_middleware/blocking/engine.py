@@ -114,7 +114,10 @@ class Engine(BaseEngine):
         name = None if caller is None else str(caller)
         pk = record_pk(self.options.namespace, name, parsed or "")
         pk = function_pk(pk) if function else pk
-        return erase(self.store, self.runtime.name_of(pk, self.options.namespace, name))
+        pk = self.runtime.name_of(pk, self.options.namespace, name)
+        erased = erase(self.store, pk)
+        self.runtime.cache.drop(pk)
+        return erased
 
     def run_once(
         self, key: str, payload: object, function: Callable[[Lease | None], T], *, caller: str | None = None

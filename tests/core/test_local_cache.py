@@ -12,7 +12,7 @@ from idem_middleware.bodies import record_bytes
 from idem_middleware.cache import AnswerCache
 from idem_middleware.events import EventKind
 from idem_middleware.identity import Admitted
-from idem_middleware.records import KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.records import KeptResponse, OmittedResponse, Record, SealedResponse, Status
 from idem_middleware.testing import ManualClock
 from tests.core.support.forks import in_child
 from tests.core.support.stores import ChunkStore
@@ -142,6 +142,20 @@ def test_a_claim_of_another_worker_is_seen(world: World) -> None:
     """Nothing is remembered about what runs."""
     world.another().lease()
     assert world.problem(local_cache_bytes=ROOM) == "in-progress"
+    assert len(world.runtime.cache) == 0
+
+
+def test_an_erased_answer_is_not_given_again(world: World) -> None:
+    """Not from memory either."""
+    done(world)
+    assert world.engine.erase("k") == "erased"
+    assert world.problem(local_cache_bytes=ROOM) == "response-not-stored"
+
+
+def test_a_sealed_answer_is_not_kept(world: World) -> None:
+    """What must not lie in the table in the clear need not lie in memory."""
+    sealed = record("a", response=SealedResponse(data=b"sealed"))
+    world.runtime.cache.keep(sealed, ROOM, CREATED)
     assert len(world.runtime.cache) == 0
 
 
