@@ -72,8 +72,8 @@ def main() -> None:
         raise SystemExit("matplotlib is not installed here: pip install matplotlib") from None
     matplotlib.use("Agg")
     plt = import_module("matplotlib.pyplot")
-    for name in ("peers-1", "peers-64"):
-        peers(plt, name)
+    for in_flight in sorted({path.stem.rpartition("-")[2] for path in RESULTS.glob("*-peers-*.json")}):
+        peers(plt, f"peers-{in_flight}")
     growth(plt)
 
 
