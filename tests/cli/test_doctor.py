@@ -150,6 +150,14 @@ class TestTheTable:
         told = run("doctor", "--store", moto_table, "--option", "caller=shared", "--strict", *GIVEN).output
         assert "Altogether: ● green" in told
 
+    def test_an_audit_table_is_looked_at(self, good: DynamoDBStore) -> None:
+        """That it is there, and can be consulted with a claim; a store without one has no such line."""
+        assert "audit table" not in self.found(good)
+        audited = DynamoDBStore(good.table, region=good.region, audit_table="keys-audit")
+        assert self.found(audited)["audit table"].light is Light.RED
+        audited.create_table()
+        assert self.found(audited)["audit table"].light is Light.GREEN
+
     def test_a_missing_table(self, run: Run, moto_table: str) -> None:
         """Is red, and says how to get one."""
         told = run("doctor", "--store", moto_table, "--option", "caller=shared", status=1).output

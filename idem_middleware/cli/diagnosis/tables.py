@@ -54,6 +54,7 @@ def check_table_of(
         return  # of another table; the rest would be about that one
     tell("trying the permissions")
     yield from _permissions(store)
+    yield from _audit(store)
     yield _clock(store)
     tell("looking through the table")
     yield from _contents(store, state, sample_items)
@@ -150,6 +151,19 @@ def _permissions(store: DynamoDBStore) -> Iterator[Finding]:
             yield Finding(f"may {action}", Light.RED, str(error), mend)
         else:
             yield Finding(f"may {action}", Light.GREEN, "tried, with no effect")
+
+
+def _audit(store: DynamoDBStore) -> Iterator[Finding]:
+    if store.audit is None:
+        return
+    try:
+        problems = store.audit_problems()
+    except StoreUnavailable as error:
+        problems = [str(error)]
+    if problems:
+        yield Finding("audit table", Light.RED, "; ".join(problems), "see docs/tables.md, late duplicates")
+    else:
+        yield Finding("audit table", Light.GREEN, f"{store.audit.table}, can be consulted with each claim")
 
 
 def _clock(store: DynamoDBStore) -> Finding:

@@ -34,6 +34,7 @@ from idem_middleware.stores.dynamodb.sweeping import Swept, sweep
 from idem_middleware.stores.dynamodb.table import (
     DEFAULT_TABLE,
     Billing,
+    audit_problems,
     check_table,
     create_table,
     table_name_problem,
@@ -292,6 +293,14 @@ class DynamoDBStore:
             raise ConfigurationError(["there is no audit table: give DynamoDBStore an audit_table"])
         if is_remembered(record):
             self.admin().attempt("put_item", self.audit.put_request(record, removed_at))
+
+    def audit_problems(self) -> list[str]:
+        """What is wrong with the audit table, one sentence each; nothing where there is none."""
+        if self.audit is None:
+            return []
+        return list(
+            audit_problems(self._transport, self.table, self.audit.table, layout=self.layout, sleep=self._sleep)
+        )
 
     def describe(self, *, ttl: bool = True) -> TableDescription:
         """What the table is like, as `describing.describe_table`."""

@@ -26,6 +26,7 @@ __all__ = [
     "ACTIONS",
     "DEFAULT_TABLE",
     "ProvisionedThroughput",
+    "audit_problems",
     "check_table",
     "create_table",
     "permission_probes",
@@ -206,7 +207,7 @@ class _TableAdmin(Admin):
         if audit_table is not None and is_strong:
             yield "it is a global table with strong consistency, which has no transactions: audit_table needs them"
         elif audit_table is not None:
-            yield from self._audit_problems(audit_table, ttl=ttl)
+            yield from self.audit_problems(audit_table, ttl=ttl)
 
     def _shape_problems(self, told: TableDescription | None) -> Iterator[str]:
         if told is None:
@@ -223,7 +224,7 @@ class _TableAdmin(Admin):
             except StoreMisconfigured as exc:
                 yield str(exc)
 
-    def _audit_problems(self, audit_table: str, *, ttl: bool) -> Iterator[str]:
+    def audit_problems(self, audit_table: str, *, ttl: bool) -> Iterator[str]:
         """What is wrong with the second table, or with using it. One part of the transaction can't hold."""
         other = _TableAdmin(self._transport, audit_table, self.sleep, self._layout)
         for problem in other.own_problems(ttl=ttl):
@@ -273,6 +274,19 @@ def _key_problems(description: TableDescription, layout: Layout) -> Iterator[str
     }[layout]
     other = f", or layout={description.layout!r}" if description.layout else ""
     yield f"{wanted}, not {description.key}: use another table{other}"
+
+
+def audit_problems(
+    client: Any,
+    table: str,
+    audit_table: str,
+    *,
+    layout: Layout = "flat",
+    ttl: bool = True,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[str]:
+    """What is wrong with an audit table, or with consulting it in the transactions of this table's claims."""
+    yield from _TableAdmin(client, table, sleep, layout).audit_problems(audit_table, ttl=ttl)
 
 
 def replication_problems(description: TableDescription, homes: Sequence[str] | None) -> Iterator[str]:
