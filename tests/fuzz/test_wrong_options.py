@@ -27,11 +27,11 @@ def test_a_value_works_or_is_refused_at_start(name: str) -> None:
     for value in VALUES:
         try:
             options = Options.from_mapping({name: value})
+            engine = Engine(MemoryStore(), options)
         except ConfigurationError as error:
             assert name in str(error), value  # noqa: PT017 - the others must come out
             continue
         request = Request(method="POST", path="/a", headers=(("idempotency-key", "k"), ("content-type", "a/json")))
-        engine = Engine(MemoryStore(), options)
         for _ in range(2):
             assert engine.run(request, lambda lease: Response(200)).status < 500, (name, value)
 
