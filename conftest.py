@@ -16,6 +16,6 @@ def _setup(namespace: dict[str, Any]) -> None:
 if all(find_spec(name) for name in ("starlette", "fastapi", "django", "flask")):
     pytest_collect_file = Sybil(
         parsers=[PythonCodeBlockParser()],
-        patterns=["README.md", "docs/*.md"],
+        patterns=["README.md", "docs/*.md", "docs/**/*.md"],
         setup=_setup,
     ).pytest()

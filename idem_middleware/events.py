@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from traceback import extract_tb
 
-__all__ = ["Event", "EventKind", "LoggingObserver", "Observer", "emit", "told"]
+__all__ = ["Event", "EventKind", "LoggingObserver", "Observer", "emit", "level_of", "told"]
 
 
 class EventKind(StrEnum):
@@ -108,6 +108,11 @@ def _level(kind: EventKind) -> int:
 
 def _shown(value: object) -> object:
     return ",".join(value) if isinstance(value, tuple) else value
+
+
+def level_of(kind: EventKind) -> str:
+    """The name of the level that such an event is logged at."""
+    return logging.getLevelName(_level(kind))
 
 
 class LoggingObserver:

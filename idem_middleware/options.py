@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from idem_middleware.events import Observer
     from idem_middleware.probing import Abandoned
 
-__all__ = ["MODE_VARIABLE", "NEVER_COVERED", "SHARED_CALLER", "Options"]
+__all__ = ["MODE_VARIABLE", "NEVER_COVERED", "SHARED_CALLER", "Options", "accepted_values"]
 
 Mode = Literal["enforce", "observe", "off"]
 OnAbandoned = Literal["retry", "refuse"]
@@ -257,6 +257,17 @@ _DURATIONS = {  # name: least value
     "retry_after_failure_seconds": 0.0,
     "prober_seconds": 0.001,
 }
+
+
+def accepted_values(name: str) -> str | None:
+    """In words, what an option takes beyond its type; for the documentation."""
+    if name in _CHOICES:
+        return " or ".join(f'`"{choice}"`' for choice in _CHOICES[name])
+    if name in _DURATIONS:
+        return f"{_DURATIONS[name]:g} seconds or more"
+    return None
+
+
 _FLAGS = ("require_key", "strict_key")
 _FUNCTIONS = {
     "store_if": "the response",

@@ -13,6 +13,7 @@ from idem_middleware.cache import AnswerCache
 from idem_middleware.decisions import Attempt
 from idem_middleware.errors import StoreUnavailable
 from idem_middleware.events import Event, EventKind, LoggingObserver, Observer, emit
+from idem_middleware.hosts import check_host
 from idem_middleware.identity import Identity
 from idem_middleware.keys import caller_partition, placed, short_digest
 from idem_middleware.options import Options
@@ -43,6 +44,7 @@ class Runtime:
         new_owner: Callable[[], str] = _new_owner,
         log: Observer | None = None,
     ) -> None:
+        check_host()
         self.store = store
         self.options = options
         self._by_caller = bool(getattr(store, "by_caller", False))

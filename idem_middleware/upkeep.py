@@ -140,6 +140,7 @@ class Upkeep:
             return True
 
     def _push(self, delay_seconds: float, job: Job) -> None:
+        thread: threading.Thread | None = None
         with self._changed:
             if len(self._due) >= self._sweep_at:
                 self._due = [entry for entry in self._due if not entry[2].cancelled]
@@ -148,16 +149,19 @@ class Upkeep:
             due = self._monotonic() + delay_seconds
             heapq.heappush(self._due, (due, next(self._order), job))
             if self._threads and self._thread is None:
-                self._pools = {
-                    lane: ThreadPoolExecutor(number, thread_name_prefix=f"idempotency-{lane.value}")
-                    for lane, number in self._workers.items()
-                }
-                self._thread = threading.Thread(
-                    target=self._loop, args=(self._pools,), name="idempotency-upkeep", daemon=True
-                )
-                self._thread.start()
+                thread = self._thread = self._new_thread()
             elif due < self._wake_at:  # not for every first job: nearly each renewal is one, and cancelled soon
                 self._changed.notify_all()
+        if thread is not None:
+            # Without the lock: green threads would run the new one at once, which wants it.
+            thread.start()
+
+    def _new_thread(self) -> threading.Thread:
+        self._pools = {
+            lane: ThreadPoolExecutor(number, thread_name_prefix=f"idempotency-{lane.value}")
+            for lane, number in self._workers.items()
+        }
+        return threading.Thread(target=self._loop, args=(self._pools,), name="idempotency-upkeep", daemon=True)
 
     def _take_due(self) -> list[Job]:
         with self._changed:

@@ -24,6 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": (f"{_PACKAGE}.sweep:sweep", "Delete what is over, where the table has no TTL."),
     "conformance": (f"{_PACKAGE}.conformance:conformance", "Send the draft's sequences to a running server."),
     "budget": (f"{_PACKAGE}.budget:budget", "What the table will cost for a given load."),
+    "dashboard": (f"{_PACKAGE}.boards:dashboard", "Print a Grafana dashboard."),
+    "alerts": (f"{_PACKAGE}.boards:alerts", "Print Prometheus alert rules."),
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
+from types import TracebackType
 from typing import Protocol
 from weakref import WeakSet
 
-__all__ = ["Forkable", "reset_in_children"]
+__all__ = ["Forkable", "LateLock", "reset_in_children"]
 
 
 class Forkable(Protocol):
@@ -32,3 +34,26 @@ def _after_fork() -> None:
 # Once for the module: what is registered there can't be taken back.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+class LateLock:
+    """A lock that is made when it is first held.
+
+    For locks that are held during I/O. A preloading gunicorn forks before gevent patches the child: a lock made at the
+    fork would be a native one, with which a green thread that waits stops them all, its holder too.
+    """
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made: dict[None, threading.Lock] = {}
+
+    def __enter__(self) -> None:
+        # setdefault is atomic, so that two threads which come first get the same one.
+        lock = self._made.get(None) or self._made.setdefault(None, threading.Lock())
+        lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._made[None].release()

@@ -14,7 +14,7 @@ try:
 except ImportError as missing:
     raise ImportError("this needs opentelemetry-api: pip install 'idem-middleware[otel]'") from missing
 
-__all__ = ["DECISIONS", "OUTCOMES", "OpenTelemetryObserver"]
+__all__ = ["DECISIONS", "OUTCOMES", "OpenTelemetryObserver", "attribute_name"]
 
 DECISIONS = frozenset(
     {
@@ -60,7 +60,7 @@ class OpenTelemetryObserver:
         """Count it, and tell the span."""
         seen = observation(event)
         if seen is not None:
-            names = (_attribute(label.name) for label in seen.instrument.labels)
+            names = (attribute_name(label.name) for label in seen.instrument.labels)
             attributes = dict(zip(names, seen.labels, strict=True))
             made = self._instruments[seen.instrument.name]
             if isinstance(made, metrics.Counter):
@@ -82,7 +82,8 @@ def _made(meter: metrics.Meter, instrument: Instrument) -> metrics.Counter | met
     )
 
 
-def _attribute(name: str) -> str:
+def attribute_name(name: str) -> str:
+    """The name of a label in OpenTelemetry."""
     return _ATTRIBUTES.get(name, f"idempotency.{name}")
 
 

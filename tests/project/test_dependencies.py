@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-NOT_OF_USERS = {"demo", "test-base", "test", "dev", "docs"}
+NOT_OF_USERS = {"demo", "test-base", "test-servers", "test", "dev", "docs"}
 _REQUIREMENT = re.compile(r"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([0-9.]+)")
 _WORDS = {
     "Apache": ("apache",),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from idem_middleware.errors import ConfigurationError, StoreUnavailable
 from idem_middleware.stores.dynamodb.faults import Fault, Kind, classify, error_for
 from idem_middleware.stores.dynamodb.requests import Request
 from idem_middleware.stores.dynamodb.transport import AsyncTransport, keep_from_closing
-from idem_middleware.stores.forks import reset_in_children
+from idem_middleware.stores.forks import LateLock, reset_in_children
 
 if TYPE_CHECKING:
     from botocore.config import Config
@@ -111,7 +110,7 @@ class Boto3Transport:
     def __init__(self, settings: ClientSettings, *, client: Any = None) -> None:
         self.is_users = client is not None
         self._settings = settings
-        self._lock = Lock()
+        self._lock = LateLock()
         self._client = client
         if not self.is_users:
             reset_in_children(self)
@@ -153,7 +152,7 @@ class Boto3Transport:
 
     def after_fork(self) -> None:
         """Forget the parent's client and its connections."""
-        self._lock = Lock()
+        self._lock = LateLock()
         if self._client is not None:
             keep_from_closing(self._client)
             self._client = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from ssl import SSLContext
-from threading import Lock
 from typing import Any
 
 from botocore import exceptions
@@ -21,7 +20,7 @@ from idem_middleware.stores.dynamodb.lean.source import Line, Source
 from idem_middleware.stores.dynamodb.lean.wire import decode
 from idem_middleware.stores.dynamodb.requests import Request
 from idem_middleware.stores.dynamodb.transport import AsyncTransport, keep_from_closing
-from idem_middleware.stores.forks import reset_in_children
+from idem_middleware.stores.forks import LateLock, reset_in_children
 
 __all__ = ["LeanTransport"]
 
@@ -66,7 +65,7 @@ class LeanTransport:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._lock = Lock()
+        self._lock = LateLock()
         self._pool: Pool | None = None
         reset_in_children(self)
 
@@ -94,7 +93,7 @@ class LeanTransport:
 
     def after_fork(self) -> None:
         """Forget the connections of the parent."""
-        self._lock = Lock()
+        self._lock = LateLock()
         if self._pool is not None:
             keep_from_closing(self._pool)
             self._pool = None

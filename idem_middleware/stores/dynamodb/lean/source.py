@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
-from threading import Lock
 from typing import Any
 
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -22,7 +21,7 @@ from idem_middleware.stores.dynamodb.lean.network import Network, network_of
 from idem_middleware.stores.dynamodb.lean.signing import Keys, Signer
 from idem_middleware.stores.dynamodb.lean.wire import action_of, decode, encode
 from idem_middleware.stores.dynamodb.requests import Request
-from idem_middleware.stores.forks import reset_in_children
+from idem_middleware.stores.forks import LateLock, reset_in_children
 
 __all__ = ["Line", "Prepared", "Source"]
 
@@ -72,7 +71,7 @@ class Source:
     def __init__(self, settings: ClientSettings, clock: CorrectedClock) -> None:
         self.settings = settings
         self._clock = clock
-        self._lock = Lock()
+        self._lock = LateLock()
         self._line: Line | None = None
         reset_in_children(self)
 
@@ -114,7 +113,7 @@ class Source:
 
     def after_fork(self) -> None:
         """Forget the credentials too: a thread of the parent may have been renewing them, under their lock."""
-        self._lock = Lock()
+        self._lock = LateLock()
         self._line = None
 
 
