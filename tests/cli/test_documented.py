@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
+
+import pytest
 
 from idem_middleware.cli.root import COMMANDS
 from tests.cli.documented import DOCUMENT, comparable, filled
 
+_OLD_CLICK = tuple(map(int, version("click").split(".")[:2])) < (8, 2)
 
+
+@pytest.mark.skipif(_OLD_CLICK, reason="older releases of click word some sentences of their own differently")
 def test_the_outputs_in_the_documentation_are_the_commands() -> None:
     """`python -m tests.cli.documented` writes them anew."""
     written = DOCUMENT.read_text(encoding="utf-8")
