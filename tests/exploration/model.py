@@ -37,6 +37,15 @@ class Call:
     def __repr__(self) -> str:
         return self.operation
 
+    @property
+    def owner(self) -> str:
+        """Who writes; empty for a call that writes no record."""
+        request: Mapping[str, Any] = self.request
+        if "TransactItems" in request:
+            (request,) = request["TransactItems"][0].values()
+        values = request.get("Item", {}).get("owner") or request.get("ExpressionAttributeValues", {}).get(":owner")
+        return str(values["S"]) if values else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:

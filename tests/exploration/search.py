@@ -422,7 +422,7 @@ class Explorer:
             owner
             for owner, _ in self._histories[state.history].deeds
             if self.world.place(self._client_of(owner)) == place
-        )
+        ) + tuple(call.owner for at, call in state.late if at == place)
         state = self._told(state, Crashed(owners))
         answers = list(state.answers)
         tries: list[tuple[int, int]] = []
