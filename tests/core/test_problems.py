@@ -21,6 +21,7 @@ STATUSES = {
     "response-not-stored": 409,
     "key-expired": 409,
     "record-unreadable": 409,
+    "claim-refused": 409,
     "store-unavailable": 503,
     "request-too-large": 413,
 }
