@@ -274,6 +274,9 @@ class _Server(ThreadingTCPServer):
         super().__init__((LOOPBACK, port), _Handler)
         self.proxy = proxy
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Callers that lose patience are no news."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     """One connection of a caller."""
