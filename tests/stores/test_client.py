@@ -297,7 +297,7 @@ class TestThreads:
     def test_an_event_loop_gets_as_many_threads_as_connections(self) -> None:
         """More would only throw connections away."""
         store = DynamoDBStore(max_pool_connections=7)
-        assert store.to_async()._max_workers == 7  # type: ignore[attr-defined]
+        assert store.to_async()._transport.threads._max_workers == 7  # type: ignore[attr-defined]
 
 
 QUICK = Config(connect_timeout=0.1, read_timeout=0.1)
@@ -353,12 +353,12 @@ FORK = """
     if sys.argv[2] == "lean":
         held += [transport.source._lock, asynchronous._transport._lock]
     for lock in held:
-        lock.acquire()                   # as if another thread were making a client at this moment
+        lock.__enter__()                 # as if another thread were making a client at this moment
     child = os.fork()
     if child == 0:
         os._exit(0 if works() and connections() is not before else 1)
     for lock in held:
-        lock.release()
+        lock.__exit__(None, None, None)
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), works(), connections() is before)
 """
