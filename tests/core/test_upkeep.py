@@ -148,14 +148,14 @@ class TestDraining:
     def test_it_gives_up_in_time(self) -> None:
         """A store that is away must not keep a process alive."""
         clock = ManualClock()
-        upkeep = Upkeep(monotonic=clock.monotonic)
-        release = threading.Event()
 
-        def run() -> None:
+        def a_minute_later() -> float:
             clock.advance(60)
-            release.wait(PATIENCE_SECONDS)
+            return clock.monotonic()
 
-        upkeep.schedule(0, run, Lane.RECORDING)
+        upkeep = Upkeep(monotonic=a_minute_later)
+        release = threading.Event()
+        upkeep.schedule(0, lambda: release.wait(PATIENCE_SECONDS), Lane.RECORDING)
         try:
             assert not upkeep.drain(5)
         finally:
