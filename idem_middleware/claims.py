@@ -63,6 +63,7 @@ class Claim:
         self.decided = False
         self.transactions = 0
         self.sent: dict[str, object] = {}  # transactions that may have been carried out, by name: see `transacting`
+        self.landed: list[object] = []  # those of them that were, and whose trace another one has overwritten
         self.translate: Callable[[Any], Response] | None = None
         self._completed_by_transaction = False
         self._mutex = threading.Lock()

@@ -77,6 +77,8 @@ class Commit:
             raise LeaseLost("this lease is settled already")
         if self._landed(claim.record):
             return None
+        if claim.record.transaction in claim.sent:  # another one's trace, which this one is about to overwrite
+            claim.landed.append(claim.sent.pop(claim.record.transaction))
         claim.transactions += 1
         token = token_of(claim.attempt.owner, claim.transactions)
         claim.sent[token] = self._content
@@ -115,11 +117,14 @@ class Commit:
                 assert_never(result)
 
     def _landed(self, record: Record) -> bool:
-        """Whether this is the trace of the same transaction, sent before with an unknown outcome."""
-        token = record.transaction
-        if token is None or self._claim.sent.get(token) != self._content:
+        """Whether the same transaction, sent before with an unknown outcome, is known to have been carried out."""
+        claim, token = self._claim, record.transaction
+        if self._content in claim.landed:
+            claim.landed.remove(self._content)
+            return True
+        if token is None or claim.sent.get(token) != self._content:
             return False
-        self._claim.sent.pop(token)
+        claim.sent.pop(token)
         return True
 
 

@@ -228,6 +228,21 @@ def test_another_transaction_follows_an_uncertain_one(world: World) -> None:
     assert stock(world) == STOCK - 3
 
 
+@pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.LOST_REQUEST])
+def test_an_uncertain_transaction_is_still_known_after_another_one(world: World, fault: Fault) -> None:
+    """Whose trace lies over its own: asked for again, it is carried out once, and a third time is another one."""
+    lease = world.lease()
+    world.store.fail(fault, on="transact")
+    with pytest.raises(StoreUnavailable):
+        transact(world, lease, take(1))
+    transact(world, lease, take(2))
+    transact(world, lease, take(1))
+    assert stock(world) == STOCK - 3
+    transact(world, lease, take(1))
+    assert stock(world) == STOCK - 4
+    assert world.settle(lease) == "Recorded"
+
+
 def test_after_an_uncertain_transaction_a_failure_keeps_what_was_written(world: World) -> None:
     """The handler gives up; its retry learns that the work was done."""
     lease = world.lease()
