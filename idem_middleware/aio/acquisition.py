@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, assert_never
 
-from idem_middleware.aio.concurrency import Recordings, Signal, of_thread, pause, within
+from idem_middleware.aio.concurrency import Recordings, Signal, in_cipher_thread, of_thread, pause, within
 from idem_middleware.aio.lease import AsyncLease, fetch
 from idem_middleware.claims import MAX_ROUNDS, Claim, busy, judge, tell_begin, undo_later
 from idem_middleware.decisions import Adopt, Attempt, Create, Execute, Probe, Refuse, Replay, Step, Swap, Wait, decide
@@ -28,6 +28,7 @@ from idem_middleware.probes import Admission, answer_of, failure_of, probe_in_th
 from idem_middleware.probing import UNKNOWN, Abandoned, Done, Probed
 from idem_middleware.records import Record, Status
 from idem_middleware.runtime import Runtime
+from idem_middleware.sealing import prepare_to_seal, seals_at_once
 from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Written
 from idem_middleware.transacting import refused
 from idem_middleware.transactions import Transaction
@@ -156,6 +157,8 @@ class AsyncAcquisition:
         if not isinstance(answer, Done):
             return self._decide(found)
         self._known = True
+        if not seals_at_once(self._attempt.options):
+            await in_cipher_thread(prepare_to_seal, self._attempt.options)
         finding = found_done(self._runtime.store, self._attempt, found, answer.response)
         if finding.chunks:
             await self._store.put_chunks(finding.swap.new, finding.chunks, self._deadline)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from idem_middleware import EventKind, Options, Response, StoreUnavailable
 from idem_middleware.ciphers import AesGcm, Unauthentic
+from idem_middleware.probing import Done
 from idem_middleware.problems import ProblemType
 from idem_middleware.records import Chunks, KeptResponse, OmittedResponse, Record, SealedResponse
 from idem_middleware.sealing import Rejected, _read, _written, open_response, opens_at_once, seals_at_once
@@ -316,6 +317,17 @@ def test_a_service_is_not_asked_on_an_event_loop() -> None:
     lease = world.lease(request(key="another"), cipher=cipher)
     world.do(lease, "omit", "/somewhere")
     assert world.do(lease, "omit").__class__.__name__ == "Recorded"
+    world.close()
+
+
+def test_a_service_is_not_asked_on_an_event_loop_for_a_probers_answer() -> None:
+    """Which is sealed by whoever asked for it."""
+    world = AsyncWorld(ChunkStore(clock=ManualClock(margin_seconds=2.0)))
+    cipher = Failing(ready=False)
+    world.lease(cipher=cipher)
+    world.freeze(100)
+    assert world.replay(cipher=cipher, prober=lambda _: Done(LARGE)) == LARGE
+    assert cipher.threads[0].startswith("idempotency-cipher")
     world.close()
 
 
