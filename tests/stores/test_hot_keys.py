@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -172,6 +173,22 @@ class TestInThreads:
         for thread in crowd:
             thread.join()
         assert outcomes == [Found(pending(HOT))] * 60
+
+    def test_duplicates_that_meet_a_transaction_of_the_owners_are_told_what_stands_there(self) -> None:
+        """DynamoDB refuses their claims while it goes on, for some milliseconds: nobody is turned away for that."""
+        conflicts = iter(range(40))
+        lock = Lock()
+
+        def meets() -> Mapping[str, Any]:
+            with lock:
+                if next(conflicts, None) is not None:
+                    raise error("TransactionConflictException")
+            raise condition_failed(item_of(pending(HOT)))
+
+        store = store_on(HotClient(meets), random=lambda: 0.5)
+        with ThreadPoolExecutor(20) as threads:
+            claims = [threads.submit(store.create, pending(HOT, owner="x"), soon(store)) for _ in range(20)]
+            assert [claim.result() for claim in claims] == [Found(pending(HOT))] * 20
 
     @staticmethod
     def _try(store: DynamoDBStore) -> None:

@@ -18,6 +18,7 @@ from idem_middleware.events import Event, EventKind
 from idem_middleware.records import Record
 from idem_middleware.stores import DynamoDBStore, Store
 from idem_middleware.stores.base import Cancelled, Found, Gone, Written
+from idem_middleware.stores.dynamodb.faults import classify
 from idem_middleware.stores.dynamodb.transport import TRANSPORTS
 from idem_middleware.testing.contract import on_a_loop
 from idem_middleware.transactions import CancellationCode, Check, Item, Put, Transaction, Update, actions_of
@@ -251,6 +252,22 @@ def test_what_passes_is_tried_again_under_the_same_token(time: ManualTime, code:
     }
     assert [event.kind.value for event in events].count("store_retried") == 2
     assert time.slept[1] > time.slept[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("codes", "conflict"),
+    [
+        (("None", "TransactionConflict"), True),
+        (("TransactionConflict", "TransactionConflict"), True),
+        (("TransactionConflict", "ThrottlingError"), False),
+        ((), False),
+    ],
+)
+def test_only_conflicts_alone_are_one(codes: tuple[str, ...], *, conflict: bool) -> None:
+    """Where a key is throttled, too, it is in trouble."""
+    fault = classify(cancelled(*codes))
+    assert fault is not None
+    assert fault.is_conflict is conflict
 
 
 def test_conflicts_without_end_are_given_up_at_the_deadline(time: ManualTime) -> None:

@@ -239,7 +239,8 @@ class Calls:
 
     def _tell_of(self, fault: Fault, pk: str | None) -> None:
         """Tell of an answer that says no: neither of these is a fault of DynamoDB's."""
-        self.crowds.note(pk, None if fault.kind is Kind.ANSWER else fault.code)
+        # A conflict is told promptly, of a key that others get on with: duplicates that meet are no trouble.
+        self.crowds.note(pk, None if fault.kind is Kind.ANSWER or fault.is_conflict else fault.code)
         if fault.reasons:
             kind = EventKind.TRANSACTION_CANCELLED
         elif fault.kind is Kind.ANSWER:

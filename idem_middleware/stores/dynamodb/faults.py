@@ -35,6 +35,12 @@ class Fault:
     throttling: tuple[str, ...] = ()
     """What was exceeded, in DynamoDB's words: TableWriteKeyRangeThroughputExceeded is a hot key."""
 
+    @property
+    def is_conflict(self) -> bool:
+        """Whether nothing stood against it but another write of the same item, which is over in milliseconds."""
+        stood = {reason.code for reason in self.reasons if reason.code is not CancellationCode.NONE}
+        return stood == {CancellationCode.CONFLICT} if stood else self.code in _CONFLICTS
+
 
 ITEM_TOO_LARGE = "ItemTooLarge"
 CANCELLED = "TransactionCanceledException"
@@ -69,6 +75,9 @@ _RETRIED = frozenset(
         "TransactionConflictException",
         "TransactionInProgressException",
     }
+)
+_CONFLICTS = frozenset(
+    {"ReplicatedWriteConflictException", "TransactionConflictException", "TransactionInProgressException"}
 )
 _ADVICE = {
     "ResourceNotFoundException": "there is no such table in this account and region: create it, or correct its name",
