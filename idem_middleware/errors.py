@@ -63,7 +63,12 @@ class StoreCrowded(StoreUnavailable):
 
 
 class StoreMisconfigured(StoreUnavailable):
-    """The store answered that it can't work like this; the message says what an operator has to do."""
+    """The store answered that it can't work like this; the message says what an operator has to do.
+
+    `tried_before`: an earlier try of the same write ended otherwise, and may have been applied.
+    """
+
+    tried_before = False
 
 
 class StoreFull(IdempotencyError):

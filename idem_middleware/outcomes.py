@@ -167,7 +167,9 @@ def marked(response: Response, options: Options) -> Response:
 
 def certain(error: BaseException) -> bool:
     """Whether a write that raised this was surely not applied."""
-    return isinstance(error, (StoreCrowded, StoreFull, StoreMisconfigured, TransactionInvalid, ConfigurationError))
+    if isinstance(error, StoreMisconfigured):
+        return not error.tried_before
+    return isinstance(error, (StoreCrowded, StoreFull, TransactionInvalid, ConfigurationError))
 
 
 def well_timed(attempt: Attempt, step: Step, clock: Clock, offset_before: float) -> Step:

@@ -16,6 +16,7 @@ from idem_middleware.decisions import Attempt, Execute, decide
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
 from idem_middleware.events import EventKind
 from idem_middleware.options import Options
+from idem_middleware.outcomes import certain
 from idem_middleware.records import KeptResponse, Status
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import Found, Gone, Written
@@ -208,6 +209,16 @@ class TestRetries:
             store.create(CLAIM, soon(store))
         assert len(client.calls) == 1
         assert raised.value.__cause__ is not None
+        assert certain(raised.value)
+
+    def test_an_earlier_try_may_have_been_applied_whatever_the_last_one_says(
+        self, scripted: Scripted, time: ManualTime
+    ) -> None:
+        """Credentials that end between a lost reply and the next try: the claim that may stand there is undone."""
+        store, _, _ = scripted(time, read_timeout(), error("ExpiredTokenException"))
+        with pytest.raises(StoreMisconfigured) as raised:
+            store.create(CLAIM, soon(store))
+        assert not certain(raised.value)
 
     def test_a_bug_is_not_hidden(self, scripted: Scripted, time: ManualTime) -> None:
         """What is no failure of a call goes through."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from idem_middleware.clock import CorrectedClock
-from idem_middleware.errors import StoreCrowded
+from idem_middleware.errors import StoreCrowded, StoreMisconfigured
 from idem_middleware.events import Event, EventKind, Observer, emit
 from idem_middleware.stores.dynamodb.crowds import Crowds, Entry
 from idem_middleware.stores.dynamodb.faults import Fault, Kind, classify, error_for
@@ -187,7 +187,10 @@ class Calls:
                     return ConditionFailed(item, fault.reasons)
                 tries += 1
                 if fault.kind is not Kind.RETRY:
-                    raise error_for(fault, self.table, operation) from exc
+                    failure = error_for(fault, self.table, operation)
+                    if isinstance(failure, StoreMisconfigured):
+                        failure.tried_before = tries > 1
+                    raise failure from exc
                 pause_seconds = self.pause_seconds(tries, deadline, fault, took_seconds, pk=pk)
                 if pause_seconds is None:
                     raise error_for(fault, self.table, operation) from exc
