@@ -15,6 +15,8 @@ from idem_middleware.records import KeptResponse, Record, Status
 
 __all__ = ["AnswerCache"]
 
+_MOST_DROPPED = 1024
+
 
 class AnswerCache:
     """Bounded in bytes; what was used longest ago goes first. Safe under threads."""
@@ -22,6 +24,7 @@ class AnswerCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._records: dict[str, Record] = {}  # in the order of their last use
+        self._dropped: dict[str, None] = {}  # in the order in which they were
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -57,6 +60,8 @@ class AnswerCache:
         if size > max_bytes:
             return
         with self._lock:
+            if record.pk in self._dropped:
+                return
             self._remove(record.pk)
             self._records[record.pk] = record
             self._bytes += size
@@ -70,9 +75,12 @@ class AnswerCache:
                 self._remove(record.pk)
 
     def drop(self, pk: str) -> None:
-        """Keep nothing of this key."""
+        """Keep nothing of this key: not what a request that runs now has read before, either."""
         with self._lock:
             self._remove(pk)
+            self._dropped[pk] = None
+            if len(self._dropped) > _MOST_DROPPED:
+                del self._dropped[next(iter(self._dropped))]
 
     def _remove(self, pk: str) -> None:
         record = self._records.pop(pk, None)

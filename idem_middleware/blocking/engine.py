@@ -115,9 +115,10 @@ class Engine(BaseEngine):
         pk = record_pk(self.options.namespace, name, parsed or "")
         pk = function_pk(pk) if function else pk
         pk = self.runtime.name_of(pk, self.options.namespace, name)
-        erased = erase(self.store, pk)
-        self.runtime.cache.drop(pk)
-        return erased
+        try:
+            return erase(self.store, pk)
+        finally:
+            self.runtime.cache.drop(pk)
 
     def run_once(
         self, key: str, payload: object, function: Callable[[Lease | None], T], *, caller: str | None = None

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from idem_middleware import ConfigurationError, Lease, MemoryStore, Options, Request, Response
+from idem_middleware import ConfigurationError, Lease, MemoryStore, Options, Request, Response, StoreUnavailable
 from idem_middleware.bodies import record_bytes
-from idem_middleware.cache import AnswerCache
+from idem_middleware.cache import _MOST_DROPPED, AnswerCache
 from idem_middleware.events import EventKind
 from idem_middleware.identity import Admitted
 from idem_middleware.records import KeptResponse, OmittedResponse, Record, SealedResponse, Status
-from idem_middleware.testing import ManualClock
+from idem_middleware.testing import Fault, ManualClock
 from tests.core.support.forks import in_child
 from tests.core.support.stores import ChunkStore
 from tests.core.support.worlds import CREATED, AsyncWorld, SyncWorld, World, request
@@ -152,6 +152,24 @@ def test_an_erased_answer_is_not_given_again(world: World) -> None:
     assert world.problem(local_cache_bytes=ROOM) == "response-not-stored"
 
 
+def test_an_answer_that_is_erased_while_it_is_read_is_not_kept(world: World) -> None:
+    """The request that read it gives it, and no later one."""
+    done(world)
+    read = world.record()
+    world.engine.erase("k")
+    world.runtime.cache.keep(read, ROOM)
+    assert world.problem(local_cache_bytes=ROOM) == "response-not-stored"
+
+
+def test_an_answer_that_was_perhaps_erased_is_not_given_from_memory(world: World) -> None:
+    """Whoever asked for it is told to call again; until then the store is asked."""
+    done(world)
+    world.store.fail(Fault.LOST_REPLY, on="swap")
+    with pytest.raises(StoreUnavailable):
+        world.engine.erase("k")
+    assert world.problem(local_cache_bytes=ROOM) == "response-not-stored"
+
+
 def test_a_sealed_answer_is_not_kept(world: World) -> None:
     """What must not lie in the table in the clear need not lie in memory."""
     sealed = record("a", response=SealedResponse(data=b"sealed"))
@@ -200,6 +218,16 @@ class TestBounds:
         cache.keep(record("a"), room)
         cache.keep(record("b", bytes(room)), room)
         assert (len(cache), cache.find("b")) == (1, None)
+
+    def test_what_was_dropped_is_remembered_for_a_while(self) -> None:
+        """For longer than a request takes; not for ever, which would take memory."""
+        cache = AnswerCache()
+        for number in range(_MOST_DROPPED + 1):
+            cache.drop(str(number))
+        cache.keep(record("0"), ROOM)
+        cache.keep(record("1"), ROOM)
+        assert (len(cache), cache.find("1")) == (1, None)
+        assert len(cache._dropped) == _MOST_DROPPED
 
     def test_a_newer_record_takes_the_place_of_the_older(self) -> None:
         """And the bytes are counted once."""
