@@ -13,12 +13,15 @@ from idem_middleware.errors import ConfigurationError
 
 __all__ = ["check_host"]
 
+_UWSGI_WITH_THREADS = (2, 0, 27)
+"""The first release that enables threads by default (its changelog); in it `--enable-threads` changes nothing."""
+
 
 def check_host() -> None:
     """Refuse a server in which leases could not be renewed.
 
     Raises:
-        ConfigurationError: uWSGI without threads; gevent that has patched sockets but not threads.
+        ConfigurationError: an old uWSGI without threads; gevent that has patched sockets but not threads.
     """
     problems = [*_uwsgi_problems(), *_gevent_problems()]
     if problems:
@@ -26,9 +29,10 @@ def check_host() -> None:
 
 
 def _uwsgi_problems() -> Iterator[str]:
-    """Its own module is loaded before any application, and has its options."""
-    options = getattr(sys.modules.get("uwsgi"), "opt", None)
-    if not isinstance(options, dict):
+    """Its own module is loaded before any application, and has its version and options."""
+    uwsgi = sys.modules.get("uwsgi")
+    options, version = getattr(uwsgi, "opt", None), getattr(uwsgi, "version_info", (0,))
+    if not isinstance(options, dict) or version[:3] >= _UWSGI_WITH_THREADS:
         return
     names = {name.decode() if isinstance(name, bytes) else name for name in options}
     if not names & {"enable-threads", "threads"}:

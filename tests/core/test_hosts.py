@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,11 @@ from idem_middleware import ConfigurationError, Engine
 from idem_middleware.hosts import check_host
 
 
-def uwsgi(monkeypatch: pytest.MonkeyPatch, **options: object) -> None:
+def uwsgi(monkeypatch: pytest.MonkeyPatch, /, patch: int = 26, **options: Any) -> None:
     """Be in it."""
     opt = {name.replace("_", "-").encode(): value for name, value in options.items()}
-    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(opt=opt))
+    module = SimpleNamespace(opt=opt, version_info=(2, 0, patch, 0, b""))
+    monkeypatch.setitem(sys.modules, "uwsgi", module)
 
 
 def gevent(monkeypatch: pytest.MonkeyPatch, *patched: str) -> None:
@@ -30,9 +32,16 @@ def test_uwsgi_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("options", [{"enable_threads": True}, {"threads": b"8"}])
-def test_uwsgi_with_threads_will_do(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uwsgi_with_threads_will_do(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of requests bring the others with them."""
     uwsgi(monkeypatch, **options)
+    check_host()
+
+
+@pytest.mark.parametrize("patch", [27, 31])
+def test_a_newer_uwsgi_has_threads_without_being_asked(patch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since 2.0.27."""
+    uwsgi(monkeypatch, patch, master=True)
     check_host()
 
 
