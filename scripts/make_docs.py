@@ -105,6 +105,11 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!")) else ".")
 
 
+def _from_below(text: str) -> str:
+    """Point the links of a page in docs/ from one in docs/reference/."""
+    return re.sub(r"\]\((?=[\w-]+\.md)", "](../", text)
+
+
 def events() -> Iterator[str]:
     """Every kind of event, its level, its metric."""
     meant = Table("docs/operating.md", "event")
@@ -118,7 +123,7 @@ def events() -> Iterator[str]:
     for kind in EventKind:
         instrument = next(i for i in INSTRUMENTS if kind in source_of(i))
         link = f"[`{instrument.exposed_name}`](metrics.md#{instrument.name})"
-        rows.append((f"`{kind.value}`", level_of(kind), link, meant[kind.value][0]))
+        rows.append((f"`{kind.value}`", level_of(kind), link, _from_below(meant[kind.value][0])))
     yield from _rows(*rows)
 
 
@@ -216,8 +221,11 @@ def record() -> Iterator[str]:
     yield "## Attributes"
     yield ""
     rows = [("attribute", "in Python", "it holds")]
-    rows += [(f"`{f.name}`", f"`{str(f.type).replace(' | ', ' or ')}`", stored[f.name][-1]) for f in fields(Record)]
-    rows.append(("`ttl`", "`int`", stored["ttl"][-1]))
+    rows += [
+        (f"`{f.name}`", f"`{str(f.type).replace(' | ', ' or ')}`", _from_below(stored[f.name][-1]))
+        for f in fields(Record)
+    ]
+    rows.append(("`ttl`", "`int`", _from_below(stored["ttl"][-1])))
     yield from _rows(*rows)
 
 

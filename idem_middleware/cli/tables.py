@@ -20,6 +20,9 @@ _MOST_POLLS = 120  # an UpdateTable usually takes seconds; a change of encryptio
 NOT_KNOWN_THERE = "UnknownOperationException"
 """The code by which an emulator says that it does not have something."""
 
+_NO_SUCH_CALL = "this endpoint has no such call"
+_TOLD_BY = {"update_continuous_backups": "recovery", "tag_resource": "tags"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
@@ -47,7 +50,7 @@ def look(store: DynamoDBStore) -> TableState:
         try:
             return question()
         except StoreUnavailable as error:
-            untold[what] = "this endpoint has no such call" if error.code == NOT_KNOWN_THERE else str(error)
+            untold[what] = _NO_SUCH_CALL if error.code == NOT_KNOWN_THERE else str(error)
             return None
 
     name = {"TableName": store.table}
@@ -93,6 +96,10 @@ class Change:
 
         """
         store.admin().call(self.operation, dict(self.request))
+
+    def is_known_to_be_impossible(self, state: TableState) -> bool:
+        """Whether the endpoint, an emulator, has said already that it has no such thing."""
+        return state.untold.get(_TOLD_BY.get(self.operation, "")) == _NO_SUCH_CALL
 
 
 def changes(

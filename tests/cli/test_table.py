@@ -139,6 +139,9 @@ class TestCreating:
         told = run_json("table", "describe", "--store", store)
         assert told["ttl_status"] == "ENABLED"
         assert set(told["untold"]) == {"recovery", "tags"}
+        again = run("table", "create", "--store", store, "--tag", "a=b").output
+        assert "Do it?" not in again  # there is nothing to ask about
+        assert "is as it should be." in again
 
 
 def template(run: Run, kind: str, variant: str) -> str:

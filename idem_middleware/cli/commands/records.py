@@ -162,7 +162,8 @@ def _rows(seen: Seen, now: float) -> Iterator[tuple[str, str]]:
     response = record.response
     if isinstance(response, KeptResponse):
         where = f"in {response.chunks.count} chunks" if response.chunks is not None else "inside the item"
-        yield "answer", f"{response.status}, {len(response.headers)} header lines"
+        lines = len(response.headers)
+        yield "answer", f"{response.status}, {lines} header {'line' if lines == 1 else 'lines'}"
         yield "its body", f"{size(seen.answer_bytes or 0)} ({response.encoding}), {where}"
     elif isinstance(response, OmittedResponse):
         yield "answer", f"not kept: {response.reason}" + (f", see {response.location}" if response.location else "")

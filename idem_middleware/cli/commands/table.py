@@ -117,6 +117,10 @@ def create(
         )
     )
     if not created:
+        for change in planned:
+            if change.is_known_to_be_impossible(state):
+                _say_impossible(change)
+        planned = [change for change in planned if not change.is_known_to_be_impossible(state)]
         ttl_missing = ttl and state.table.ttl_status not in ("ENABLED", "ENABLING")
         todo = [change.what for change in planned] + (["switch its TTL on"] if ttl_missing else [])
         if not todo:
@@ -141,6 +145,10 @@ def _existing(store: DynamoDBStore) -> TableState | None:
         raise
 
 
+def _say_impossible(change: Change) -> None:
+    say(f"  -  {change.what}: this endpoint, an emulator, has no such thing", style="dim")
+
+
 def _carry_out(store: DynamoDBStore, planned: Sequence[Change]) -> None:
     failed = 0
     for change in planned:
@@ -149,7 +157,7 @@ def _carry_out(store: DynamoDBStore, planned: Sequence[Change]) -> None:
             change.carry_out(store)
         except StoreUnavailable as error:
             if error.code == NOT_KNOWN_THERE:
-                say(f"  -  {change.what}: this endpoint, an emulator, has no such thing", style="dim")
+                _say_impossible(change)
                 continue
             say(f"  ✗  {change.what}: {error}", style="red")
             failed += 1
