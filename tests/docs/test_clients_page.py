@@ -19,8 +19,8 @@ Send = Callable[[Answers], httpx.Response]
 LOOK_UP = [ProblemType.OUTCOME_UNKNOWN, ProblemType.KEY_EXPIRED, ProblemType.CREDENTIALS_CHANGED]
 
 
-def problem(kind: ProblemType, retry_after_seconds: int | None = None) -> httpx.Response:
-    answer = problem_response(Problem(kind, retry_after_seconds=retry_after_seconds))
+def problem(kind: ProblemType, retry_after_seconds: int | None = None, docs_url: str | None = None) -> httpx.Response:
+    answer = problem_response(Problem(kind, retry_after_seconds=retry_after_seconds), docs_url)
     return httpx.Response(answer.status, headers=list(answer.headers), content=answer.body)
 
 
@@ -68,7 +68,7 @@ def test_it_retries_with_one_key_until_there_is_an_answer(send: Send, sent: Sent
     assert sent.pauses == [0.5, 1, 3]
 
 
-@pytest.mark.parametrize("status", [200, 404, 422])
+@pytest.mark.parametrize("status", [200, 303, 401, 402, 404, 409, 410, 422])
 def test_it_takes_an_answer_that_is_final(status: int, send: Send) -> None:
     """Good or bad."""
     assert send([httpx.Response(status)]).status_code == status
@@ -77,11 +77,21 @@ def test_it_takes_an_answer_that_is_final(status: int, send: Send) -> None:
 @pytest.mark.parametrize(
     "kind", [ProblemType.OUTCOME_UNKNOWN, ProblemType.KEY_EXPIRED, ProblemType.CREDENTIALS_CHANGED]
 )
-def test_it_does_not_retry_what_may_have_been_done(kind: ProblemType, send: Send, sent: Sent) -> None:
-    """It says that the result has to be looked up."""
+@pytest.mark.parametrize("docs_url", [None, "https://api.example/problems", "https://api.example/problems#"])
+def test_it_does_not_retry_what_may_have_been_done(
+    kind: ProblemType, docs_url: str | None, send: Send, sent: Sent
+) -> None:
+    """It says that the result has to be looked up, whether the type is a name or a page."""
     with pytest.raises(LookupError, match=kind.slug):
-        send([problem(kind)])
+        send([problem(kind, docs_url=docs_url)])
     assert len(sent.keys) == 1
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
+def test_it_retries_what_is_no_answer(status: int, send: Send) -> None:
+    """Whatever Retry-After says: it may be a date."""
+    again = httpx.Response(status, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"})
+    assert send([again, httpx.Response(201)]).status_code == 201
 
 
 def test_it_gives_up_after_some_tries(send: Send, sent: Sent) -> None:
