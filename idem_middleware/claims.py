@@ -29,6 +29,7 @@ from idem_middleware.settling import (
     plan_exception,
     plan_failure,
     plan_omission,
+    unreviewed_location,
 )
 from idem_middleware.stores.base import ITEM_TOO_LARGE, Found, Gone, Store, Written
 from idem_middleware.upkeep import Lane
@@ -335,7 +336,8 @@ class BaseLease:
         return plan_exception(self._options)
 
     def _plan_omission(self, location: str | None) -> Plan:
-        return plan_omission(ProblemType.RESPONSE_NOT_STORED, location, self._options, claimed=self._claim.record)
+        kept = unreviewed_location(location, self._options)
+        return plan_omission(ProblemType.RESPONSE_NOT_STORED, kept, self._options, claimed=self._claim.record)
 
     def _plan_failure(self) -> Plan:
         return plan_failure(self._options)

@@ -33,6 +33,7 @@ __all__ = [
     "plan_failure",
     "plan_omission",
     "plan_release",
+    "unreviewed_location",
 ]
 
 
@@ -103,7 +104,7 @@ def plan_completion(
 
     `claimed` is the record of the attempt that a cipher binds the answer to; it may be left out where none is set.
     """
-    location = response.header("location")
+    location = unreviewed_location(response.header("location"), options)
     headers = kept_headers(response.headers, options)
     if options.before_store is not None and len(response.body) <= options.max_response_bytes:
         reviewed = _reviewed(options.before_store, Response(response.status, headers, response.body))
@@ -124,6 +125,11 @@ def plan_completion(
         return _withheld("cipher", options)
     answer, pieces = sealed
     return Plan(_completing(answer, options), EventKind.COMPLETED, pieces, response.status, location)
+
+
+def unreviewed_location(location: str | None, options: Options) -> str | None:
+    """What may be kept of where an answer points that `before_store` does not see, since it is cut off or too large."""
+    return None if options.before_store is not None or "location" in options.dropped_headers else location
 
 
 def plan_omission(

@@ -500,3 +500,16 @@ def test_an_answer_with_more_header_lines_than_any_server_sends_is_not_kept(worl
     """Whoever asks again need not be sent them either."""
     done(world, Response(200, tuple((f"x{n}", "") for n in range(1001)), b""), cipher=None)
     assert world.problem() == "response-not-stored"
+
+
+@pytest.mark.parametrize("options", [{"before_store": lambda response: response}, {"drop_headers": ["Location"]}])
+def test_where_an_answer_points_is_not_kept_unseen(world: World, options: dict[str, Any]) -> None:
+    """It may hold what is not to be kept: of one that is too large, or that was cut off."""
+    options = {**options, "cipher": None}
+    large = Response(201, (("location", "/reset/4111"),), b"x" * 11)
+    assert done(world, large, max_response_bytes=10, **options).response == OmittedResponse(
+        reason="response-not-stored"
+    )
+    lease = world.lease(request(key="torn"), **options)
+    world.do(lease, "omit", "/reset/4111")
+    assert world.record().response == OmittedResponse(reason="response-not-stored")
