@@ -102,7 +102,7 @@ class KmsCipher:
         self._monotonic = monotonic
         self.reads_plain = reads_plain
         self._lock = threading.Lock()
-        self._asking = threading.Lock()  # one question to KMS at a time; who waits finds the answer there
+        self._asking: dict[None, threading.Lock] = {}
         self._current: _DataKey | None = None
         self._ask_again_at = -inf
         self._opened: OrderedDict[bytes, bytes] = OrderedDict()
@@ -138,11 +138,19 @@ class KmsCipher:
 
     def after_fork(self) -> None:
         """Forget the parent's connections, and the locks that its threads may hold."""
-        self._lock, self._asking = threading.Lock(), threading.Lock()
+        self._lock, self._asking = threading.Lock(), {}
         if not self._is_users:
             self._client = None
 
     # --- data keys ---
+
+    def _one_at_a_time(self) -> threading.Lock:
+        """One question to KMS at a time; who waits finds the answer there.
+
+        Made when it is first held: a preloading gunicorn forks before gevent patches the child, and with a lock made at
+        the fork, which is held during I/O, one green thread that waits would stop them all.
+        """
+        return self._asking.get(None) or self._asking.setdefault(None, threading.Lock())
 
     def _usable(self) -> _DataKey | None:
         """The data key to seal with; None where KMS has to be asked for another first."""
@@ -158,7 +166,7 @@ class KmsCipher:
         key = self._usable()
         if key is not None:
             return key
-        with self._asking:
+        with self._one_at_a_time():
             key = self._usable()
             if key is not None:
                 return key
@@ -191,7 +199,7 @@ class KmsCipher:
         plain = self._known(encrypted)
         if plain is not None:
             return plain
-        with self._asking:
+        with self._one_at_a_time():
             plain = self._known(encrypted)
             if plain is None:
                 # With the key named, a data key that was encrypted under somebody else's KMS key is refused.
