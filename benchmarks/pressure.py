@@ -372,7 +372,7 @@ def _on_threads(report: Report, **options: Any) -> None:
 
 
 def threads_waiting(report: Report) -> None:
-    """2,000 duplicates of a request of 2 s, 64 threads, wait_seconds=60: 8 threads wait (max_waiting_threads)."""
+    """2,000 duplicates of a request of 2 s, 64 threads, wait_seconds=60: 32 threads wait (max_waiting_threads)."""
     _on_threads(report, wait_seconds=60)
 
 

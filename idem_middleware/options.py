@@ -75,7 +75,7 @@ class Options:
     wait_seconds: float = 0.0
     max_waiters: int = 1000
     max_waiters_per_key: int = 100
-    max_waiting_threads: int = 8
+    max_waiting_threads: int = 32
     retention_seconds: float = 86400.0
     tombstone_seconds: float = 0.0
     on_expired: OnExpired = "execute"
