@@ -131,10 +131,11 @@ class Exchange:
 
     def _turned_away(self, error: BodyTooLarge | CallerUnknown | OSError) -> HttpResponse | None:
         """Nothing was claimed."""
+        engine = self._configuration.engine
         if isinstance(error, OSError):  # the client left while it was sending: nobody reads this
-            return HttpResponseBadRequest()
+            return None if self.options.mode == "observe" else HttpResponseBadRequest()
         kind = ProblemType.REQUEST_TOO_LARGE if isinstance(error, BodyTooLarge) else ProblemType.CALLER_UNKNOWN
-        return self._decided(self._configuration.engine.refuse(Problem(kind), self.options), None)
+        return self._decided(engine.enforced(engine.refuse(Problem(kind), self.options), self.options), None)
 
     def _decided(
         self, outcome: Lease | AsyncLease | Replayed | Refused | Unprotected, view: View | None

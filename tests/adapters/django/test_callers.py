@@ -108,6 +108,12 @@ def test_a_configured_function_gets_djangos_request(make_project: MakeProject, m
     assert project.post().problem == "caller-unknown"
 
 
+def test_an_unknown_caller_runs_while_it_is_only_observed(make_project: MakeProject, mode: str) -> None:
+    project = make_project(path("", Counter().view_for(mode)), mode=mode, MODE="observe", caller=lambda request: None)
+    assert [project.post().status for _ in range(2)] == [201, 201]
+    assert [(e.reason, e.observed) for e in project.events] == [("caller-unknown", True)] * 2
+
+
 async def async_caller(request: HttpRequest) -> str | None:
     if request.headers.get("X-Tenant") == "broken":
         raise ValueError

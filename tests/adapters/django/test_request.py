@@ -160,6 +160,24 @@ def test_a_body_over_the_limit_is_refused_and_the_key_stays_free(make_project: M
     assert counter.runs == 1
 
 
+@pytest.mark.parametrize("name", READERS)
+def test_a_body_over_the_limit_is_there_as_a_whole_while_it_is_only_observed(
+    make_project: MakeProject, mode: str, name: str
+) -> None:
+    route = path("", reading(READERS[name]))
+    more = {"DATA_UPLOAD_MAX_MEMORY_SIZE": None}
+    project = make_project(route, mode=mode, max_request_bytes=10, MODE="observe", more=more)
+    assert project.post(body=LARGE).json() == {"seen": hashlib.sha256(LARGE).hexdigest()}
+    assert [(e.reason, e.observed) for e in project.events] == [("request-too-large", True)]
+
+
+def test_half_a_body_is_for_the_view_while_it_is_only_observed(make_project: MakeProject) -> None:
+    counter = Counter()
+    project = make_project(path("", counter.view_for("wsgi")), MODE="observe")
+    project.post(body=b"half", environ={"CONTENT_LENGTH": "8"})
+    assert (counter.runs, project.kinds) == (1, [])
+
+
 def test_the_limit_holds_without_a_declared_length(make_project: MakeProject) -> None:
     project = make_project(path("", Counter().view_for("asgi")), mode="asgi", max_request_bytes=10)
     answer = project.post(body=b"x" * 11, headers=[("Content-Length", "")])
