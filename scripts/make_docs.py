@@ -65,6 +65,31 @@ def _rows(*rows: tuple[str, ...]) -> Iterator[str]:
 # --- reference --------------------------------------------------------------------------------------------------------
 
 
+# The README's table has one row for options that belong together, or says the default in a column of its own.
+_BY_ITSELF = {
+    "mode": '`"observe"` decides and reports, and lets everything run; `"off"` leaves requests alone. The environment variable '
+    "`IDEMPOTENCY_MODE` wins",
+    "strict_key": "`True` takes only quoted keys (RFC 9651 strings)",
+    "key_pattern": 'what a key must look like: `"uuid"` or a regular expression',
+    "on_abandoned": 'what a retry of an abandoned attempt gets: `"retry"` runs it again, `"refuse"` answers 409 `outcome-unknown`',
+    "max_waiters_per_key": "how many wait at once for one key in one engine; one more gets the 409 at once",
+    "max_waiters": "how many wait at once in one engine, for whatever key; one more gets the 409 at once",
+    "max_waiting_threads": "how many threads wait at once in one engine; one more gets the 409 at once",
+    "tombstone_seconds": "how long an expired key is still known ([late duplicates](docs/tables.md#late-duplicates))",
+    "on_expired": 'what a retry under an expired key that is still known gets: `"execute"` runs it, `"refuse"` answers 409 '
+    "`key-expired` ([late duplicates](docs/tables.md#late-duplicates))",
+    "on_error": 'what a 5xx or an exception means: `"retry"` runs again, `"store"` keeps a 5xx as the answer, `"refuse"` answers '
+    "retries with 409 `outcome-unknown`",
+    "cipher": "what [encrypts stored answers](docs/security.md#encryption), so that who writes to the table can't forge one",
+    "drop_headers": "headers that a replay does not repeat, besides those that it never does",
+    "keep_headers": "headers that a replay repeats though it would not by default",
+    "claim_items": "a function that gives [items to write together with the claim](docs/transactions.md)",
+    "on_claim_refused": "what the client gets where a condition of one of the [claim's items](docs/transactions.md) does not hold",
+    "prober": "what is [asked what became of an abandoned claim](docs/transactions.md#asking-what-became-of-an-abandoned-claim)",
+    "prober_seconds": "how long the prober is waited for",
+}
+
+
 def options() -> Iterator[str]:
     """Every option with its type and default."""
     described = Table("README.md", "option")
@@ -79,7 +104,7 @@ def options() -> Iterator[str]:
         yield f"## {field.name}"
         yield ""
         yield f"`{_type(field)}`, default {_default(field)}{_accepted(field.name)}."
-        meaning = described[field.name][-1]
+        meaning = _BY_ITSELF.get(field.name, described[field.name][-1])
         if meaning:
             yield ""
             yield _sentence(meaning.replace("](docs/", "](../"))
@@ -98,7 +123,7 @@ def _default(field: Field[object]) -> str:
 
 def _accepted(name: str) -> str:
     values = accepted_values(name)
-    return f"; {values}" if values else ""
+    return f"; {values.replace(' seconds or more', ' s or more')}" if values else ""
 
 
 def _sentence(text: str) -> str:
