@@ -27,6 +27,7 @@ from tests.support.processes import Process
 
 _WSGI = [name for name in ("flask", "django-wsgi", "drf") if name in INSTALLED_FRAMEWORKS]
 
+pytestmark = pytest.mark.thorough
 local = pytest.mark.dynamodb_local
 processes = pytest.mark.processes
 

@@ -16,7 +16,7 @@ from tests.probe.plan import deterministic_bytes
 from tests.support.polling import eventually
 from tests.support.probes import INSTALLED_FRAMEWORKS, RunningProbe, running_probe
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.thorough, pytest.mark.processes]
 
 
 def only_on(*frameworks: str) -> pytest.MarkDecorator:

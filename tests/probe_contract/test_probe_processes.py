@@ -14,7 +14,7 @@ from tests.support.ports import free_port
 from tests.support.probes import INSTALLED_FRAMEWORKS, RunningProbe, running_probe
 from tests.support.processes import Process
 
-pytestmark = [pytest.mark.processes, pytest.mark.parametrize("framework", INSTALLED_FRAMEWORKS)]
+pytestmark = [pytest.mark.thorough, pytest.mark.processes, pytest.mark.parametrize("framework", INSTALLED_FRAMEWORKS)]
 
 
 def pid_that_answers(probe: RunningProbe) -> int | None:

@@ -12,7 +12,7 @@ import pytest
 from tests.probe.plan import deterministic_bytes
 from tests.servers.client import MARK, Service, is_fresh, is_problem, is_replay, plan
 
-pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local]
+pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local, pytest.mark.thorough]
 
 # Of `POST /probe/one?a=1` with the JSON {"order": 7}, in this version of the algorithm.
 _PRINT = "014bd30d3337a85c69013d3cf91829e1fc620f57e50a29b55305391b63a7039470"

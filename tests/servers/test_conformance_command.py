@@ -7,7 +7,7 @@ import pytest
 from idem_middleware.cli.conformance import Target, Verdict, run
 from tests.servers.client import Service
 
-pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local]
+pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local, pytest.mark.thorough]
 
 
 def test_all_sequences_hold_but_the_link(double_service: Service) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.servers.client import Service, is_replay
 from tests.support.http import RawResponse
 
-pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local]
+pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local, pytest.mark.thorough]
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 UUID_BY_LETTER = "a1b2c3d4-0000-4000-8000-000000000000"

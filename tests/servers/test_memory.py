@@ -8,6 +8,7 @@ from tests.servers.client import Service
 from tests.support.uploads import MIB, Kind, can_measure, peak_bytes
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.processes,
     pytest.mark.dynamodb_local,
     pytest.mark.skipif(not can_measure(), reason="this system tells no peak of a process"),

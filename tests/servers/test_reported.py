@@ -15,7 +15,7 @@ import pytest
 from tests.servers.client import Service, is_fresh, is_problem, is_replay, plan, statuses
 from tests.support.polling import eventually
 
-pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local]
+pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local, pytest.mark.thorough]
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 TEXT = {"Content-Type": "text/plain"}

@@ -16,7 +16,7 @@ from tests.servers.client import A, Service, is_fresh, is_problem, is_replay, pl
 from tests.support.http import RawConnection, RawResponse, chunked, request_head
 from tests.support.polling import eventually
 
-pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local]
+pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local, pytest.mark.thorough]
 
 # More than is kept in memory (1 MiB), more than one piece of anything, and less than Django lets a view read at once.
 LARGE = deterministic_bytes(2 * 1024 * 1024)

@@ -64,6 +64,7 @@ def store(make_store: MakeStore) -> DynamoDBStore:
     return make_store()
 
 
+@pytest.mark.thorough
 @pytest.mark.dynamodb_local
 class TestStoreWithAnAuditTable(ChunkedStoreContract):
     """The contract: every claim is a transaction, and nothing else changes."""

@@ -18,13 +18,13 @@ from tests.support.patience import patient
 
 # The same race through the whole engine has 200 rounds in each run (tests/servers/test_races.py).
 ROUNDS = [
-    pytest.param(40, id="40-rounds"),
+    pytest.param(60, id="60-rounds"),
     pytest.param(400, id="400-rounds", marks=pytest.mark.wear),
 ]
 CONTENDERS = 64
 PROCESSES = 4
 
-pytestmark = [pytest.mark.dynamodb_local, pytest.mark.xdist_group("races")]
+pytestmark = [pytest.mark.dynamodb_local, pytest.mark.xdist_group("races"), pytest.mark.thorough]
 
 
 @pytest.fixture
