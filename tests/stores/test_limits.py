@@ -11,7 +11,7 @@ from idem_middleware.stores.dynamodb.limits import check_actions
 from idem_middleware.transactions import Check, Delete, Put, Update, actions_of
 
 ARN = "arn:aws:dynamodb:{}:{}:table/{}"
-CLAIM = {"table": "keys", "pk": "0" * 64, "claim_bytes": 500, "region": "eu-central-1"}
+CLAIM: dict[str, Any] = {"table": "keys", "pk": "0" * 64, "claim_bytes": 500, "region": "eu-central-1"}
 
 
 def put(number: int, **more: Any) -> dict[str, Any]:
@@ -36,6 +36,12 @@ def test_99_actions_are_the_most() -> None:
     right(*map(put, range(99)))
     assert "1 to 99 actions beside the claim's, not 100" in wrong(*map(put, range(100)))[0]
     assert "not 0" in wrong()[0]
+
+
+def test_98_are_the_most_where_the_claim_asks_an_audit_table_too() -> None:
+    """In the same transaction: that is one of its actions."""
+    right(*map(put, range(98)), own_actions=2)
+    assert "1 to 98 actions beside the claim's, not 99" in wrong(*map(put, range(99)), own_actions=2)[0]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from idem_middleware.transactions import KINDS, Action
 
 __all__ = ["MAX_ACTIONS", "MAX_ITEM_BYTES", "MAX_TRANSACTION_BYTES", "check_actions"]
 
-MAX_ACTIONS = 99
-"""A transaction has 100 actions, and one of them is the claim's."""
+MAX_ACTIONS = 100
+"""In one transaction, the claim's own among them (Amazon's limit)."""
 
 MAX_TRANSACTION_BYTES = 4 * 1024 * 1024
 MAX_ITEM_BYTES = 400 * 1024
@@ -29,16 +29,26 @@ _Place = tuple[str | None, str | None, str]
 """Region, account and name of a table; None where only the name is given."""
 
 
-def check_actions(actions: Sequence[Action], *, table: str, pk: str, claim_bytes: int, region: str | None) -> None:
+def check_actions(
+    actions: Sequence[Action],
+    *,
+    table: str,
+    pk: str,
+    claim_bytes: int,
+    region: str | None,
+    own_actions: int = 1,
+) -> None:
     """Check what can be known without asking.
 
-    `table` and `pk` are the claim's own, `claim_bytes` is its size; `region` is where it lies, if that is known.
+    `table` and `pk` are the claim's own, `claim_bytes` is its size; `region` is where it lies, if that is known;
+    `own_actions` are the claim's write and what else is asked in its transaction.
 
     Raises:
         TransactionInvalid: it says which limit, and which action.
     """
-    if not 1 <= len(actions) <= MAX_ACTIONS:
-        raise TransactionInvalid(f"a transaction has 1 to {MAX_ACTIONS} actions beside the claim's, not {len(actions)}")
+    most = MAX_ACTIONS - own_actions
+    if not 1 <= len(actions) <= most:
+        raise TransactionInvalid(f"a transaction has 1 to {most} actions beside the claim's, not {len(actions)}")
     parts = [_part(index, action) for index, action in enumerate(actions)]
     _check_places(parts, table, region)
     _check_targets(parts, table, pk)

@@ -123,6 +123,7 @@ class Register:
             pk=new.pk,
             claim_bytes=item_size(item_of(new)),
             region=self._region,
+            own_actions=2 if self._audit is not None and old is None else 1,
         )
         return (yield from self._transact(old, new, transaction, deadline))
 

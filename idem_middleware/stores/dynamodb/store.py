@@ -191,7 +191,8 @@ class DynamoDBStore:
         """As `Store.transact`: one TransactWriteItems, tried again under the same token where that may help.
 
         Raises:
-            TransactionInvalid: more than 99 actions, over 4 MB, two for one item, another region, not well-formed.
+            TransactionInvalid: more than 99 actions (98 where the claim asks an audit table, too), over 4 MB, two for
+                one item, another region, not well-formed.
             StoreUnavailable: conflicts, throttling or no answer until the deadline; it may have been applied.
 
         """
