@@ -46,6 +46,7 @@ def test_every_step_comes_out_as_promised(framework: str) -> None:
     assert ran.stderr == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_broken_promise_is_told_and_makes_it_fail(framework: str) -> None:
     ran = demo("--framework", framework, IDEMPOTENCY_MODE="off")
@@ -57,6 +58,7 @@ def test_a_broken_promise_is_told_and_makes_it_fail(framework: str) -> None:
     assert "Every step came out as promised" not in ran.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_app_is_left_running_to_try_until_it_is_stopped(framework: str) -> None:
     port = free_port()

@@ -18,7 +18,7 @@ from tests.support.fault_proxy import HANGING, FaultProxy
 from tests.support.polling import eventually
 from tests.support.probes import INSTALLED_FRAMEWORKS
 
-pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local]
+pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local, pytest.mark.thorough]
 
 A_LEASE_AND_MORE = 70
 

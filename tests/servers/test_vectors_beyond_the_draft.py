@@ -16,7 +16,7 @@ from tests.support.http import RawConnection, request_head
 from tests.support.polling import eventually
 from tests.support.probes import INSTALLED_FRAMEWORKS
 
-pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local]
+pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local, pytest.mark.thorough]
 
 # A lease of the default length, the margin for skewed clocks, and more.
 A_LEASE_AND_MORE = 70

@@ -308,6 +308,7 @@ def endpoints(dynamodb_local: str) -> Iterator[dict[str, str]]:
         yield {EUROPE: dynamodb_local, AMERICA: second.url}
 
 
+@pytest.mark.thorough
 @pytest.mark.dynamodb_local
 class TestTwoRegionsThatReplicateLate:
     """Two DynamoDB Locals, and a copier that lags and lets the last writer win: a global table as it may be."""
