@@ -19,7 +19,7 @@ def item_under(store_url: str, *, caller: str, key: str) -> Item:
     """The item that belongs to this key of this caller; empty if there is none."""
     parts = urlsplit(store_url)
     settings = dict(parse_qsl(parts.query))
-    client = boto3.client("dynamodb", region_name=settings.get("region"), endpoint_url=settings.get("endpoint"))
+    client: Any = boto3.client("dynamodb", region_name=settings.get("region"), endpoint_url=settings.get("endpoint"))
     name = {"pk": {"S": record_pk("", caller, key)}}
     answer = client.get_item(TableName=parts.netloc or DEFAULT_TABLE, Key=name, ConsistentRead=True)
     return dict(answer.get("Item", {}))
