@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from idem_middleware.clock import Clock
 from idem_middleware.records import Record
 from idem_middleware.stores.base import Cancelled, Found, Gone, Store, Written
+from idem_middleware.stores.faces import Face
 from idem_middleware.transactions import Transaction
 
 __all__ = ["DirectStore"]
 
 
-class DirectStore:
+class DirectStore(Face[Store]):
     """Calls the store on the event loop's own thread."""
 
     waits = False
     """Whether a call may give the loop a turn, so that a cancellation could come in the middle of it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    @property
-    def clock(self) -> Clock:
-        return self._store.clock
-
-    @property
-    def deadline_seconds(self) -> float:
-        return self._store.deadline_seconds
-
-    @property
-    def inline_bytes(self) -> int | None:
-        return self._store.inline_bytes
 
     async def create(self, new: Record, deadline: float) -> Written | Found:
         return self._store.create(new, deadline)

@@ -24,6 +24,7 @@ from idem_middleware.stores.dynamodb.describing import TableDescription
 from idem_middleware.stores.dynamodb.listing import UsedKey
 from idem_middleware.stores.dynamodb.reconciling import Reconciled, reconcile
 from idem_middleware.stores.dynamodb.store import DynamoDBStore
+from idem_middleware.stores.faces import Face
 from idem_middleware.transactions import Transaction
 
 __all__ = ["AsyncRegionalStore", "Homes", "RegionalStore"]
@@ -299,30 +300,15 @@ class RegionalStore:
             logger.warning("the region %s is evacuated: %s", region, RISK)
 
 
-class AsyncRegionalStore:
+class AsyncRegionalStore(Face[RegionalStore]):
     """The records of a `RegionalStore`, for callers on event loops."""
 
     def __init__(self, store: RegionalStore, stores: Mapping[str, AsyncStore]) -> None:
-        self._store = store
+        super().__init__(store)
         self._stores = stores
 
     def __repr__(self) -> str:
         return f"Async{self._store!r}"
-
-    @property
-    def clock(self) -> Clock:
-        """The clock that its records are judged by."""
-        return self._store.clock
-
-    @property
-    def deadline_seconds(self) -> float:
-        """How long one decision may try to reach a key's home."""
-        return self._store.deadline_seconds
-
-    @property
-    def inline_bytes(self) -> int | None:
-        """How large an answer may be inside a record."""
-        return self._store.inline_bytes
 
     async def create(self, new: Record, deadline: float) -> Written | Found:
         """As `RegionalStore.create`."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from idem_middleware.clock import Clock
 from idem_middleware.records import Record
 from idem_middleware.stores.base import Cancelled, Found, Gone, Store, Written
+from idem_middleware.stores.faces import Face
 from idem_middleware.stores.threads import Threads
 from idem_middleware.transactions import Transaction
 
@@ -18,33 +18,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class ThreadedStore:
+class ThreadedStore(Face[Store]):
     """Calls the store in threads of its own, as `Threads` says. One object serves many event loops.
 
     A call holds its thread as long as it tries, with all pauses: a store that can be driven step by step needs none.
     """
 
     def __init__(self, store: Store, *, max_workers: int = 64) -> None:
-        self._store = store
+        super().__init__(store)
         self._threads = Threads(max_workers)
 
     def __repr__(self) -> str:
         return f"ThreadedStore({self._store!r})"
-
-    @property
-    def clock(self) -> Clock:
-        """The clock that its records are judged by."""
-        return self._store.clock
-
-    @property
-    def deadline_seconds(self) -> float:
-        """How long one decision may try to reach the store."""
-        return self._store.deadline_seconds
-
-    @property
-    def inline_bytes(self) -> int | None:
-        """How large an answer may be inside a record; None: any size."""
-        return self._store.inline_bytes
 
     async def create(self, new: Record, deadline: float) -> Written | Found:
         """As `Store.create`."""

@@ -25,11 +25,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from idem_middleware.clock import Clock
 from idem_middleware.decisions import Attempt, Execute, decide
 from idem_middleware.options import Options
 from idem_middleware.records import KeptResponse, Record, Status
 from idem_middleware.stores.base import AsyncStore, Cancelled, Found, Gone, Store, Written
+from idem_middleware.stores.faces import Face
 from idem_middleware.testing.samples import NOW, SHAPES, SMALL_ANSWER, after, lives, new_pk, pending, soon
 from idem_middleware.transactions import Transaction
 
@@ -38,25 +38,13 @@ __all__ = ["AsyncStoreAsStore", "ChunkedStoreContract", "StoreContract", "on_a_l
 T = TypeVar("T")
 
 
-class AsyncStoreAsStore:
+class AsyncStoreAsStore(Face[AsyncStore]):
     """An asynchronous store behind the calls of a synchronous one: each call is one run of an event loop."""
 
     def __init__(self, store: AsyncStore, runner: asyncio.Runner, plain: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self._runner = runner
         self._plain = plain
-
-    @property
-    def clock(self) -> Clock:
-        return self._store.clock
-
-    @property
-    def deadline_seconds(self) -> float:
-        return self._store.deadline_seconds
-
-    @property
-    def inline_bytes(self) -> int | None:
-        return self._store.inline_bytes
 
     @property
     def is_transactional(self) -> bool:

@@ -72,6 +72,7 @@ class DynamoDBLocal:
         self._end()
 
     def _spawn(self, output: int) -> subprocess.Popen[bytes]:
+        # A short life with little data: the cheapest collector, and no time spent on optimising.
         command = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"]
         command += [f"-Djava.library.path={self._folder / 'DynamoDBLocal_lib'}", "-jar", str(self._folder / _JAR)]
         command += ["-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self._port)]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.chaos.ports import lasting_port
-from tests.support.dynamodb_local import DynamoDBLocalFailedError, locate
+from tests.support.dynamodb_local import NotAvailable, locate
 from tests.support.ports import LOOPBACK, accepts_connections
 from tests.support.processes import Process
 
@@ -63,7 +63,7 @@ class DurableDynamoDB:
         """Start it and wait until it accepts connections.
 
         Raises:
-            DynamoDBLocalFailedError: it ended, or did not listen in time.
+            NotAvailable: it ended, or did not listen in time.
 
         """
         for _ in range(_TRIES):
@@ -74,7 +74,7 @@ class DurableDynamoDB:
                     return
                 time.sleep(_POLL_SECONDS)
             self.stop()
-        raise DynamoDBLocalFailedError(self._output.read_text(errors="replace")[-2000:])
+        raise NotAvailable(self._output.read_text(errors="replace")[-2000:])
 
     def stop(self) -> None:
         """Stop it by SIGTERM."""

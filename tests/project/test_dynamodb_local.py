@@ -10,7 +10,7 @@ from uuid import uuid4
 import boto3
 import pytest
 
-from tests.support.dynamodb_local import DynamoDBLocal, DynamoDBLocalFailedError, DynamoDBLocalMissingError, locate
+from tests.support.dynamodb_local import DynamoDBLocal, DynamoDBLocalMissingError, locate
 from tests.support.ports import accepts_connections
 
 
@@ -72,14 +72,3 @@ def test_a_machine_without_java_is_told_so(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(DynamoDBLocalMissingError, match="needs java"):
         locate()
-
-
-@pytest.mark.dynamodb_local
-@pytest.mark.processes
-@pytest.mark.usefixtures("dynamodb_local")  # where that one is missing, java may be, too
-def test_a_broken_one_fails_with_what_it_wrote(tmp_path: Path) -> None:
-    """A corrupt jar does not hang the tests."""
-    (tmp_path / "DynamoDBLocal.jar").write_bytes(b"no jar")
-
-    with pytest.raises(DynamoDBLocalFailedError, match="jarfile"):
-        DynamoDBLocal(tmp_path).start()

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from idem_middleware.clock import Clock
 from idem_middleware.records import Record
 from idem_middleware.stores.base import Cancelled, Found, Gone, Written
 from idem_middleware.stores.dynamodb.calls import Pause, Steps
 from idem_middleware.stores.dynamodb.register import Register
 from idem_middleware.stores.dynamodb.requests import Request
 from idem_middleware.stores.dynamodb.transport import AsyncTransport, Transport
+from idem_middleware.stores.faces import Face
 from idem_middleware.stores.threads import Threads
 from idem_middleware.transactions import Transaction
 
@@ -71,7 +71,7 @@ class ThreadedTransport:
         """Nothing of it belongs to a loop."""
 
 
-class AsyncDynamoDBStore:
+class AsyncDynamoDBStore(Face["DynamoDBStore"]):
     """The records of a `DynamoDBStore`, for callers on event loops: on several at once, or one after the other.
 
     A loop that ends orderly (as under `asyncio.run`) closes its connections; `aclose` does so earlier.
@@ -80,28 +80,13 @@ class AsyncDynamoDBStore:
     def __init__(
         self, store: DynamoDBStore, register: Register, transport: AsyncTransport, *, sleep: Sleep = asyncio.sleep
     ) -> None:
-        self._store = store
+        super().__init__(store)
         self._register = register
         self._transport = transport
         self._sleep = sleep
 
     def __repr__(self) -> str:
         return f"AsyncDynamoDBStore({self._store.table!r})"
-
-    @property
-    def clock(self) -> Clock:
-        """The clock that its records are judged by."""
-        return self._store.clock
-
-    @property
-    def deadline_seconds(self) -> float:
-        """How long one decision may try to reach the store."""
-        return self._store.deadline_seconds
-
-    @property
-    def inline_bytes(self) -> int | None:
-        """How large an answer may be inside a record."""
-        return self._store.inline_bytes
 
     async def create(self, new: Record, deadline: float) -> Written | Found:
         """As `Store.create`."""
