@@ -24,7 +24,7 @@ from benchmarks.measuring import hardware, save, today, versions
 from idem_middleware import Engine, Event, EventKind, Lease, MemoryStore, Options, Request, Response, StoreUnavailable
 from idem_middleware.body import RequestBody
 from idem_middleware.cache import AnswerCache
-from idem_middleware.fingerprint import fingerprint
+from idem_middleware.fingerprint import fingerprints
 from idem_middleware.records import Record
 from idem_middleware.stores.base import Found, Gone, Written
 
@@ -97,7 +97,7 @@ def bodies(most_bytes: int) -> _Results:
             with RequestBody() as body:
                 for _ in range(max(1, size // len(piece))):
                     body.write(piece)
-                fingerprint(method="POST", path="/", query="", content_type=media_type, body=body)
+                fingerprints((None,), method="POST", path="/", query="", content_type=media_type, body=body)
 
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         calls = max(1, min(200, 10_000_000 // size))

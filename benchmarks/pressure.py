@@ -29,7 +29,7 @@ from benchmarks.measuring import hardware, today, versions
 from idem_middleware import Engine, MemoryStore, Options
 from idem_middleware.body import RequestBody
 from idem_middleware.clock import Clock
-from idem_middleware.fingerprint import fingerprint
+from idem_middleware.fingerprint import fingerprints
 from idem_middleware.messages import Request
 from idem_middleware.messages import Response as EngineResponse
 from idem_middleware.records import Record
@@ -465,7 +465,7 @@ def _cpu_of(body: bytes, content_type: str) -> int:
     spooled = RequestBody()
     for start in range(0, len(body), 65536):
         spooled.write(body[start : start + 65536])
-    fingerprint(method="POST", path="/", query="", content_type=content_type, body=spooled)
+    fingerprints((None,), method="POST", path="/", query="", content_type=content_type, body=spooled)
     taken = time.process_time_ns() - began
     spooled.close()
     return taken

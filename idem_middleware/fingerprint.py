@@ -19,7 +19,7 @@ from idem_middleware.canonical.json import NumberLiteral, canonical_json
 from idem_middleware.canonical.multipart import multipart_digest
 from idem_middleware.canonical.query import canonical_query
 
-__all__ = ["FINGERPRINT_VERSION", "canonical_value", "fingerprint", "fingerprints"]
+__all__ = ["FINGERPRINT_VERSION", "canonical_value", "fingerprints"]
 
 FINGERPRINT_VERSION = 1
 """The first byte of every fingerprint. It grows with every change that makes any request's fingerprint another."""
@@ -28,36 +28,6 @@ _VERSION = bytes([FINGERPRINT_VERSION])
 _MAX_DEPTH = 250  # more than a JSON document may have
 # A path may select parts of a document several times over; what is compared need not be larger than any document.
 _MAX_WRITTEN_BYTES = 16 * 1024 * 1024
-
-
-def fingerprint(
-    *,
-    method: str,
-    path: str,
-    query: str,
-    content_type: str | None,
-    body: RequestBody,
-    headers: Sequence[tuple[str, str]] = (),
-    secret: bytes | None = None,
-    payload: bytes | None = None,
-) -> bytes:
-    """Digest a request: the version's byte, then SHA-256, or HMAC-SHA256 under `secret`.
-
-    `path` and `query` are as sent, percent-encoded. `headers` are the chosen ones that the request has, names in
-    lower case; their order counts within one name. `payload`, from `canonical_value`, stands for the body if given.
-
-    A secret keeps somebody who can read the table from guessing a body with little in it, such as a card number.
-    """
-    return fingerprints(
-        (secret,),
-        method=method,
-        path=path,
-        query=query,
-        content_type=content_type,
-        body=body,
-        headers=headers,
-        payload=payload,
-    )[0]
 
 
 def fingerprints(
@@ -71,7 +41,14 @@ def fingerprints(
     headers: Sequence[tuple[str, str]] = (),
     payload: bytes | None = None,
 ) -> tuple[bytes, ...]:
-    """The fingerprint of one request under each of several secrets; the request is read once."""
+    """Digest a request under each of several secrets, reading it once: the version's byte, then SHA-256 or its HMAC.
+
+    `path` and `query` are as sent, percent-encoded. `headers` are the chosen ones that the request has, names in
+    lower case; their order counts within one name. `payload`, from `canonical_value`, stands for the body if given.
+
+    A secret keeps somebody who can read the table from guessing a body with little in it, such as a card number; None
+    is no secret.
+    """
     media_type = (content_type or "").partition(";")[0].strip(" \t").lower()
     written = [_text(method), _text(path), canonical_query(query), _text(media_type)]
     written += (b"payload", payload) if payload is not None else _identity(body, media_type, content_type or "")

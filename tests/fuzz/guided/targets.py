@@ -19,7 +19,7 @@ from idem_middleware.canonical.multipart import multipart_digest
 from idem_middleware.canonical.query import canonical_query
 from idem_middleware.ciphers import AesGcm, Unauthentic
 from idem_middleware.decisions import Attempt, Execute, Replay, decide
-from idem_middleware.fingerprint import canonical_value, fingerprint
+from idem_middleware.fingerprint import canonical_value, fingerprints
 from idem_middleware.keys import KeyInvalid, parse_key, validate_key
 from idem_middleware.options import Options
 from idem_middleware.problems import ProblemType
@@ -98,7 +98,7 @@ def request(data: bytes) -> None:
     head, _, body = data.partition(b"\0")
     content_type, _, rest = head.decode("latin-1").partition("\n")
     values = {"method": "POST", "path": rest, "query": rest, "body": RequestBody.from_bytes(body)}
-    prints = {fingerprint(content_type=content_type, headers=[("x", rest)], **values) for _ in range(2)}  # type: ignore[arg-type]
+    prints = {fingerprints((None,), content_type=content_type, headers=[("x", rest)], **values) for _ in range(2)}  # type: ignore[arg-type]
     assert len(prints) == 1
 
 
