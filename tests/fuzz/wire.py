@@ -306,6 +306,7 @@ def _catalogue() -> Iterator[Wild]:
         yield Wild(path, b"", (("Idempotency-Key", b"k"),), b"{}")
     for query in _NASTY_QUERIES:
         yield Wild(b"/run/a", query, (("Idempotency-Key", b"k"),), b"{}")
+        yield Wild(b"/run/a", query, (("Idempotency-Key", b"k"), ("Content-Type", b"text/plain; charset=utf-16")), b"")
     for name in ("Authorization", "X-Api-Key", "X-Wild"):
         for value in (b"", b"\xff\x01", b"x" * 60_000, b"caf\xc3\xa9"):
             yield Wild(b"/run/a", b"", (("Idempotency-Key", b"k"), (name, value)), b"{}")
