@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -15,9 +17,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-__all__ = ["Cost", "call_by_call", "hardware", "interleaved", "save", "stub", "table", "today", "versions"]
+__all__ = [
+    "RESULTS",
+    "Cost",
+    "add_run_options",
+    "call_by_call",
+    "hardware",
+    "interleaved",
+    "load",
+    "newest",
+    "save",
+    "stub",
+    "table",
+    "today",
+    "versions",
+]
+
+RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +145,41 @@ def versions(*names: str) -> str:
     return ", ".join(found)
 
 
+def load() -> str:
+    """How busy the machine is, in words for a report."""
+    return f"{os.getloadavg()[0]:.1f} processes wanted to run when it began"
+
+
+def add_run_options(parser: argparse.ArgumentParser, *, requests: int, rounds: int) -> None:
+    """The options that most parts have."""
+    parser.add_argument("--requests", type=int, default=requests, help="per variant and round (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=rounds, help="(default: %(default)s)")
+    parser.add_argument("--save", action="store_true", help="into benchmarks/results, under today's date")
+
+
 def save(name: str, lines: Iterable[str], raw: object = None) -> None:
-    """Keep a report among the results, under today's date, and what was measured beside it, for the plots."""
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / f"{today()}-{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    """Keep a report among the results, under today's date, and what was measured beside it, for plots and targets."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{today()}-{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     if raw is not None:
-        (folder / f"{today()}-{name}.json").write_text(json.dumps(raw) + "\n", encoding="utf-8")
+        (RESULTS / f"{today()}-{name}.json").write_text(json.dumps(_shortened(raw)) + "\n", encoding="utf-8")
+
+
+def _shortened(raw: object) -> object:
+    """The same with numbers of five digits: more is noise, and it is kept in the repository."""
+    if isinstance(raw, float):
+        return float(f"{raw:.5g}")
+    if isinstance(raw, Mapping):
+        return {str(name): _shortened(value) for name, value in raw.items()}
+    if isinstance(raw, list | tuple):
+        return [_shortened(value) for value in raw]
+    return raw
+
+
+def newest(name: str) -> tuple[str, Any] | None:
+    """The date of the newest results of this name, and what was measured; None if there are none."""
+    found = sorted(RESULTS.glob(f"????-??-??-{name}.json"))
+    return (found[-1].name[:10], json.loads(found[-1].read_text(encoding="utf-8"))) if found else None
 
 
 def today() -> str:

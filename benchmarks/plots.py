@@ -7,48 +7,92 @@ Needs matplotlib, which nothing else here does: `pip install matplotlib` into th
 
 from __future__ import annotations
 
-import json
 import statistics
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks.measuring import RESULTS, newest
+
+_OURS, _OTHERS = "#b04020", "#808890"
 
 
-def newest(name: str) -> tuple[str, Any]:
-    """The date of the newest results of this name, and what was measured."""
-    found = sorted(RESULTS.glob(f"????-??-??-{name}.json"))
-    if not found:
-        raise SystemExit(f"there are no results of {name}; run it with --save")
-    return found[-1].name[:10], json.loads(found[-1].read_text(encoding="utf-8"))
-
-
-def peers(plt: Any, name: str) -> None:
-    """What a new request costs in each variant, the middle half of all rounds."""
-    date, raw = newest(name)
-    for kind, chosen in {"memory": ("bare", "memory", "local cache"), "dynamodb": ("boto3", "lean", "aiohttp")}.items():
-        names = [variant for variant in raw if variant.endswith(chosen)]
-        rounds = [[cost["cpu_us"] for cost in raw[variant]["new"]] for variant in names]
-        middles = [statistics.median(costs) for costs in rounds]
-        quarters = [statistics.quantiles(costs, n=4) for costs in rounds]
+def bars(plt: Any, title: str, file: str, panels: Mapping[str, Mapping[str, list[float]]], unit: str) -> None:
+    """A panel of horizontal bars for each kind: the median of all rounds, and their middle half."""
+    panels = {kind: rows for kind, rows in panels.items() if rows}
+    lengths = [len(rows) for rows in panels.values()]
+    figure, axes = plt.subplots(
+        len(panels),
+        figsize=(9, 0.3 * sum(lengths) + 1.2 * len(panels)),
+        layout="constrained",
+        gridspec_kw={"height_ratios": lengths},
+        squeeze=False,
+    )
+    for panel, (kind, rows) in zip(axes[:, 0], panels.items(), strict=True):
+        middles = [statistics.median(values) for values in rows.values()]
+        quarters = [statistics.quantiles(values, n=4) if len(values) > 1 else values * 3 for values in rows.values()]
         spread = [
-            [middle - low for middle, (low, _, _) in zip(middles, quarters, strict=True)],
-            [high - middle for middle, (_, _, high) in zip(middles, quarters, strict=True)],
+            [max(0.0, middle - low) for middle, (low, _, _) in zip(middles, quarters, strict=True)],
+            [max(0.0, high - middle) for middle, (_, _, high) in zip(middles, quarters, strict=True)],
         ]
-        figure, axes = plt.subplots(figsize=(9, 0.45 * len(names) + 1.2), layout="constrained")
-        colours = ["#b04020" if ", ours" in variant else "#808890" for variant in names]
-        axes.barh(names, middles, xerr=spread, color=colours, capsize=3)
-        axes.invert_yaxis()
-        axes.set_xlabel("CPU of the whole process, µs per new request")
-        axes.set_title(f"A new request, {kind} ({date}, {name})")
-        figure.savefig(RESULTS / f"{date}-{name}-{kind}.png", dpi=110)
-        plt.close(figure)
+        colours = [_OURS if ", ours" in name else _OTHERS for name in rows]
+        panel.barh(list(rows), middles, xerr=spread, color=colours, capsize=2)
+        panel.tick_params(labelsize=8)
+        panel.invert_yaxis()
+        panel.set_title(kind, fontsize=9, loc="left")
+    axes[-1, 0].set_xlabel(unit)
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(RESULTS / f"{file}.png", dpi=90)
+    plt.close(figure)
 
 
-def growth(plt: Any) -> None:
+def compared(plt: Any, name: str, unit: str) -> Iterator[str]:
+    """Each question of a comparison: one request at a time, and the most at a time."""
+    found = newest(name)
+    if found is None:
+        return
+    date, results = found
+    for question, by_width in results.items():
+        for width in sorted({min(by_width, key=int), max(by_width, key=int)}, key=int):
+            cells = {variant: cell["cpu_us"] for variant, cell in by_width[width].items()}
+            panels = {
+                "in memory": {v: cpu for v, cpu in cells.items() if v.endswith(("bare", "memory"))},
+                "on DynamoDB": {v: cpu for v, cpu in cells.items() if not v.endswith(("bare", "memory"))},
+            }
+            file = f"{date}-{name}-{question.replace(', ', '-').replace(' ', '')}-{width}"
+            bars(plt, f"{question}, {width} in flight ({name}, {date})", file, panels, unit)
+            yield file
+
+
+def uncovered(plt: Any) -> Iterator[str]:
+    """What a GET that is not covered costs more than in the bare application."""
+    found = newest("uncovered")
+    if found is not None:
+        date, results = found
+        file = f"{date}-uncovered"
+        title = f"An uncovered GET, over the bare application ({date})"
+        bars(plt, title, file, {"pairs of rounds": results}, "CPU µs per request")
+        yield file
+
+
+def instructions(plt: Any) -> Iterator[str]:
+    """How many instructions each kind of request takes."""
+    found = newest("instructions")
+    if found is not None:
+        date, results = found
+        for question in dict.fromkeys(name.rpartition(", ")[2] for name in results):
+            rows = {name: [count] for name, count in results.items() if name.endswith(f", {question}")}
+            file = f"{date}-instructions-{question.replace(' ', '-')}"
+            bars(plt, f"Instructions: {question} ({date})", file, {"": rows}, "instructions per request")
+            yield file
+
+
+def growth(plt: Any) -> Iterator[str]:
     """Each cost over what it grows with, both logarithmic: a straight line at 45 degrees is linear."""
-    date, raw = newest("growth")
+    found = newest("growth")
+    if found is None:
+        return
+    date, raw = found
     for question, rows in raw.items():
         sizes = [int(size) for size in rows]
         figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
@@ -62,6 +106,7 @@ def growth(plt: Any) -> None:
         axes.grid(alpha=0.3)
         figure.savefig(RESULTS / f"{date}-growth-{question}.png", dpi=110)
         plt.close(figure)
+        yield f"{date}-growth-{question}"
 
 
 def main() -> None:
@@ -72,9 +117,14 @@ def main() -> None:
         raise SystemExit("matplotlib is not installed here: pip install matplotlib") from None
     matplotlib.use("Agg")
     plt = import_module("matplotlib.pyplot")
-    for in_flight in sorted({path.stem.rpartition("-")[2] for path in RESULTS.glob("*-peers-*.json")}):
-        peers(plt, f"peers-{in_flight}")
-    growth(plt)
+    drawn = [
+        *compared(plt, "peers", "CPU of the whole process, µs per request"),
+        *compared(plt, "serving", "CPU of the server, µs per request"),
+        *uncovered(plt),
+        *instructions(plt),
+        *growth(plt),
+    ]
+    print("\n".join(f"{RESULTS.name}/{name}.png" for name in drawn))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """What protecting a request costs: bare, by us, by others and by hand, in one interleaved run.
 
-    python -m benchmarks.peers [--requests N] [--rounds N] [--in-flight N] [--delay-ms N] [--save]
+    python -m benchmarks.peers [--requests N] [--rounds N] [--in-flight N …] [--only TEXT …] [--delay-ms N] [--save]
 
 Each variant is a process of its own, in a virtual environment of its own (made under `.benchmarks/` when it is first
 needed), without a server: the application is called as a server would. All of them live through the whole run and take
-turns, so that whatever else the machine does hits all alike. The cost is the CPU time of the variant's whole process.
+turns at each question, so that whatever else the machine does hits all alike. The cost is the CPU time of the variant's
+whole process. DynamoDB is the stub, which remembers what is written and reckons capacity units from the items' sizes,
+those of failed writes included; with --dynamodb-local it is Amazon's, and nothing is counted.
 """
 
 from __future__ import annotations
@@ -12,186 +14,161 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
-import sys
-import venv
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from urllib.request import urlopen
 
-from benchmarks.measuring import hardware, save, stub, today, versions
-from benchmarks.peers.worker import VARIANTS
+from benchmarks.measuring import add_run_options, hardware, load, save, stub, today
+from benchmarks.peers.environments import ROOT, installed, interpreter, variables
+from benchmarks.peers.questions import QUESTIONS
+from benchmarks.peers.results import Cell, Results, tables
+from benchmarks.peers.variants import VARIANTS, Variant
 
-ENVIRONMENTS = Path(__file__).parents[2] / ".benchmarks"
-_WEB = ("starlette", "flask")
-PACKAGES = {
-    "idemkit": ("idemkit[dynamodb]==1.0.2", *_WEB),
-    "powertools": ("aws-lambda-powertools==3.37.0", "boto3", "jmespath", *_WEB),
-}
-MEMORY = ("new", "replay", "mismatch", "uncovered")
-DYNAMODB = ("new",)
-"""The stub applies every write, so only a request that was never seen means something on it."""
+IN_FLIGHT = (1, 16, 64)
 
 
-@dataclass(slots=True)
 class Worker:
-    """One variant, and what its requests cost."""
+    """One variant in its process."""
 
-    name: str
-    process: subprocess.Popen[str]
-    questions: Sequence[str]
-    costs: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    def __init__(self, variant: Variant, url: str, stack: ExitStack) -> None:
+        self.variant = variant
+        command = [interpreter(variant.environment), "-m", "benchmarks.peers.worker", variant.name, url]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=variables()
+        )
+        stack.callback(self._process.wait, 10)
+        stack.callback(self._process.terminate)
+        self._line()
 
-    def carry_out(self, question: str, requests: int, in_flight: int) -> dict[str, float]:
-        """Send an order, and wait for its cost."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        order = {"question": question, "requests": requests, "in_flight": in_flight}
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
+    def carry_out(
+        self, question: str, requests: int, in_flight: int, counted: str | None
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """Send an order; its cost, and what it asked of DynamoDB."""
+        url = counted if self.variant.on_table else None
+        self._order("prepare", question=question, requests=requests)
+        before = counts(url)
+        cost = self._order("measure", in_flight=in_flight)
+        after = counts(url)
+        self._order("put_away")
+        return cost, {name: after[name] - before[name] for name in after}
+
+    def _order(self, part: str, **given: object) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([part, given]) + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} has ended; look at what it said")
-        cost: dict[str, float] = json.loads(line)
-        return cost
-
-    def median(self, question: str, what: str = "cpu_us") -> float:
-        """The middle of all rounds."""
-        return statistics.median(cost[what] for cost in self.costs[question])
+            raise RuntimeError(f"{self.variant.name} has ended; look at what it said")
+        found: dict[str, Any] = json.loads(line)
+        return found
 
 
-def environment(name: str) -> Path:
-    """The interpreter for a variant, in an environment that is made when it is not there."""
-    packages = next((packages for peer, packages in PACKAGES.items() if f", {peer}" in name), None)
-    if packages is None:
-        return Path(sys.executable)
-    folder = ENVIRONMENTS / packages[0].partition("==")[0].partition("[")[0]
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
-        (folder / "complete").touch()
-    return python
+def counts(url: str | None) -> dict[str, int]:
+    """What the stub was asked so far; nothing of a DynamoDB that does not tell."""
+    if url is None:
+        return {}
+    with urlopen(f"{url}/counts") as answer:  # noqa: S310  # loopback
+        found: dict[str, Any] = json.load(answer)
+    return {name: found[name] for name in ("calls", "write_units", "read_units")}
 
 
-def started(names: Sequence[str], url: str, stack: ExitStack) -> list[Worker]:
-    """A process for each variant."""
-    workers = []
-    for name in names:
-        command = [str(environment(name)), str(Path(__file__).with_name("worker.py")), name, url]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        stack.callback(process.wait, 10)
-        stack.callback(process.terminate)
-        assert process.stdout is not None
-        if not process.stdout.readline():
-            raise RuntimeError(f"{name} does not start")
-        on_table = not name.endswith(("bare", "memory", "local cache"))
-        workers.append(Worker(name, process, DYNAMODB if on_table else MEMORY))
-    return workers
+def measure(
+    workers: Sequence[Worker], widths: Sequence[int], requests: int, rounds: int, counted: str | None
+) -> Results:
+    """Let them take turns at each question; the order changes from round to round."""
+    cells: dict[tuple[str, int, str], Cell] = {}
+    for number in range(-1, rounds):  # the first is to warm up
+        for question in QUESTIONS.values():
+            able = [worker for worker in workers if question.name in worker.variant.questions]
+            first = number % max(1, len(able))
+            for width in widths:
+                asked = max(width, requests // question.share)
+                for worker in (*able[first:], *able[:first]):
+                    cost, taken = worker.carry_out(question.name, asked, width, counted)
+                    if number >= 0:
+                        cells.setdefault((question.name, width, worker.variant.name), Cell()).note(cost, asked, taken)
+    results: Results = {}
+    for (asked_for, width, variant), cell in cells.items():
+        results.setdefault(asked_for, {}).setdefault(str(width), {})[variant] = cell.as_json()
+    return results
 
 
-def measure(workers: Sequence[Worker], requests: int, rounds: int, in_flight: int) -> None:
-    """Let them take turns; the order changes from round to round."""
-    for worker in workers:
-        for question in worker.questions:
-            worker.carry_out(question, max(64, requests), in_flight)
-    for number in range(rounds):
-        first = number % len(workers)
-        for worker in (*workers[first:], *workers[:first]):
-            for question in worker.questions:
-                cost = worker.carry_out(question, requests, in_flight)
-                worker.costs.setdefault(question, []).append(cost)
+@contextmanager
+def dynamodb_local() -> Iterator[str]:
+    """Amazon's own, with the tables of all variants; its URL."""
+    import boto3  # noqa: PLC0415  # where it is asked for
 
+    from benchmarks.dynamodb.tables import KEYS  # noqa: PLC0415
+    from idem_middleware.testing.dynamodb_local import DynamoDBLocal  # noqa: PLC0415
 
-def tables(workers: Sequence[Worker]) -> Iterator[str]:
-    """Lines of Markdown: what each variant adds to the bare application of its framework."""
-    bare = {worker.name.partition(",")[0]: worker for worker in workers if worker.name.endswith("bare")}
-    for question in MEMORY:
-        yield from ("", f"## {question}", "")
-        yield "| variant | CPU µs | added to bare | spread of what is added | peak MB |"
-        yield "|---|---:|---:|---:|---:|"
-        for worker in workers:
-            if question not in worker.costs or (question == "uncovered" and "local cache" in worker.name):
-                continue
-            # Nothing replays or refuses in the bare application: it runs.
-            base = bare[worker.name.partition(",")[0]]
-            added = [
-                own["cpu_us"] - other["cpu_us"]
-                for own, other in zip(worker.costs[question], base.costs[question], strict=True)
-            ]
-            low, *_, high = statistics.quantiles(added, n=10, method="inclusive")
-            yield (
-                f"| {worker.name} | {worker.median(question):.1f} | {statistics.median(added):.1f} | "
-                f"{low:.1f} to {high:.1f} | {worker.median(question, 'peak_mb'):.0f} |"
+    with DynamoDBLocal.find() as server:
+        client = boto3.client(
+            "dynamodb",
+            endpoint_url=server.url,
+            region_name="eu-central-1",
+            aws_access_key_id="stub",
+            aws_secret_access_key="stub",  # noqa: S106  # opens nothing
+        )
+        for table, key in zip(("keys", "powertools", "idemkit"), KEYS, strict=True):
+            client.create_table(
+                TableName=table,
+                KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+                BillingMode="PAY_PER_REQUEST",
             )
+        yield server.url
 
 
-def ratios(workers: Sequence[Worker]) -> Iterator[str]:
-    """The targets that this run can judge, as ratios of medians."""
-    new = {worker.name: worker.median("new") for worker in workers}
-    bare = {name.partition(",")[0]: cost for name, cost in new.items() if name.endswith("bare")}
-    yield from ("", "## Ratios, new request", "", "| what | ratio |", "|---|---:|")
-    for ours, theirs in COMPARED:
-        added = [new[name] - bare[name.partition(",")[0]] for name in (ours, theirs)]
-        yield f"| {ours}, to {theirs}: whole process | {new[ours] / new[theirs]:.2f} |"
-        yield f"| the same, of what is added to bare | {added[0] / added[1]:.2f} |"
+def chosen(only: Sequence[str]) -> list[Variant]:
+    """The variants whose name has one of these texts in it."""
+    return [variant for variant in VARIANTS.values() if not only or any(text in variant.name for text in only)]
 
 
-COMPARED = (
-    ("starlette, ours, memory", "starlette, idemkit, memory"),
-    ("flask, ours, memory", "flask, idemkit, memory"),
-    ("flask, ours, boto3", "flask, by hand, boto3"),
-    ("flask, ours, lean", "flask, by hand, boto3"),
-    ("flask, ours, lean", "flask, powertools, boto3"),
-    ("flask, ours, lean", "flask, idemkit, aioboto3"),
-    ("starlette, ours, lean", "starlette, by hand, aiohttp"),
-    ("starlette, ours, lean", "starlette, idemkit, aioboto3"),
-    ("starlette, ours, lean", "starlette, powertools, boto3"),
-)
-
-
-def raw(workers: Sequence[Worker]) -> Mapping[str, Any]:
-    """All that was measured, for the plots."""
-    return {worker.name: worker.costs for worker in workers}
-
-
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a report, and keep it if asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=128, help="per variant, question and round")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--in-flight", type=int, default=1, help="at a time, in the variants on an event loop")
-    parser.add_argument("--delay-ms", type=float, default=0.0, help="how long the stub takes for an answer")
-    parser.add_argument("--save", action="store_true", help="into benchmarks/results, under today's date")
-    arguments = parser.parse_args()
-    os.environ.update(
-        AWS_ACCESS_KEY_ID="stub",
-        AWS_SECRET_ACCESS_KEY="stub",  # noqa: S106  # opens nothing
-        AWS_DEFAULT_REGION="eu-central-1",
-        PYTHONWARNINGS="ignore",
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    load = os.getloadavg()[0]
+    add_run_options(parser, requests=32, rounds=11)
+    parser.add_argument("--in-flight", type=int, nargs="+", default=list(IN_FLIGHT), help="at a time")
+    parser.add_argument("--only", nargs="+", default=[], help="variants whose name has this in it")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="how long the stub takes for an answer")
+    parser.add_argument("--dynamodb-local", action="store_true", help="instead of the stub")
+    given = parser.parse_args(arguments)
+    variants = chosen(given.only)
+    environments = sorted({variant.environment for variant in variants})
+    told = "; ".join(f"{name}: {installed(name)}" for name in environments)
+    began = load()
     with ExitStack() as stack:
-        url = stack.enter_context(stub("--delay-ms", str(arguments.delay_ms)))
-        workers = started(list(VARIANTS), url, stack)
-        measure(workers, arguments.requests, arguments.rounds, arguments.in_flight)
-        options = f"--requests {arguments.requests} --rounds {arguments.rounds} --in-flight {arguments.in_flight}"
-        lines = [
-            f"# Peers, {today()}",
-            "",
-            f"- {hardware()}; {load:.1f} processes wanted to run when it began",
-            f"- {versions('starlette', 'flask', 'boto3', 'aiohttp')}; {', '.join(p[0] for p in PACKAGES.values())}",
-            f"- `python -m benchmarks.peers {options} --delay-ms {arguments.delay_ms:g}`",
-            *tables(workers),
-            *ratios(workers),
-        ]
-        print("\n".join(lines))
-        if arguments.save:
-            save(f"peers-{arguments.in_flight}", lines, raw(workers))
+        delay = f"{given.delay_ms:g}"
+        url = stack.enter_context(dynamodb_local() if given.dynamodb_local else stub("--delay-ms", delay, "--remember"))
+        workers = [Worker(variant, url, stack) for variant in variants]
+        counted = None if given.dynamodb_local else url
+        results = measure(workers, given.in_flight, given.requests, given.rounds, counted)
+    command = f"--requests {given.requests} --rounds {given.rounds}"
+    command += f" --in-flight {' '.join(map(str, given.in_flight))} --delay-ms {delay}"
+    command += " --dynamodb-local" * given.dynamodb_local
+    lines = [
+        f"# Peers, {today()}",
+        "",
+        f"- {hardware()}; {began}",
+        f"- {told}",
+        f"- `python -m benchmarks.peers {command}`",
+        "- Calls and capacity units are per request, from the stub: reckoned from the sizes of items, those of failed",
+        "  writes by what stands there, as Amazon bills them.",
+        *tables(results, VARIANTS),
+    ]
+    print("\n".join(lines))
+    if given.save:
+        save("peers" + "-local" * given.dynamodb_local, lines, results)
 
 
 if __name__ == "__main__":
+    os.chdir(ROOT)
     main()
