@@ -22,6 +22,7 @@ class Cell:
     calls: int = 0
     write_units: int = 0
     read_units: int = 0
+    unexpected: int = 0
 
     def note(self, cost: Mapping[str, Any], requests: int, counts: Mapping[str, int]) -> None:
         """Take in one round."""
@@ -30,6 +31,7 @@ class Cell:
         self.peak_mb.append(cost["peak_mb"])
         self.latencies_us += cost["latencies_us"]
         self.requests += requests
+        self.unexpected += cost["unexpected"]
         self.calls += counts.get("calls", 0)
         self.write_units += counts.get("write_units", 0)
         self.read_units += counts.get("read_units", 0)
@@ -46,6 +48,7 @@ class Cell:
             "calls": self.calls / self.requests,
             "write_units": self.write_units / self.requests,
             "read_units": self.read_units / self.requests,
+            "unexpected": self.unexpected / self.requests,
         }
 
 
@@ -73,6 +76,9 @@ def tables(results: Results, order: Iterable[str]) -> Iterator[str]:
             for variant in order:
                 if variant in cells:
                     yield _line(variant, cells)
+            wrong = [f"{variant} {cell['unexpected']:.1%}" for variant, cell in cells.items() if cell["unexpected"]]
+            if wrong:
+                yield from ("", f"Answered otherwise than asked for, as with a time-out: {', '.join(wrong)}.")
 
 
 def _line(variant: str, cells: Mapping[str, Mapping[str, Any]]) -> str:

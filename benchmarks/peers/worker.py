@@ -21,7 +21,7 @@ from benchmarks.peers.variants import VARIANTS
 
 def main() -> None:
     """Carry out orders until there are no more."""
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     variant = VARIANTS[sys.argv[1]]
     driver = Driver(variant.make(sys.argv[2]), on_a_loop=variant.on_a_loop, protected=variant.protection != "bare")
     say = partial(print, flush=True)

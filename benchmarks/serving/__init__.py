@@ -1,0 +1,1 @@
+"""The same applications behind real servers, with the load on another core."""
