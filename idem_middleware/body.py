@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from idem_middleware.errors import IdempotencyError
 
 if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
     from types import TracebackType
 
     from _typeshed import WriteableBuffer
@@ -46,7 +47,7 @@ class RequestBody:
         # Most bodies come as one chunk: that one is kept as it is, and only a second one makes a bytearray of it.
         self._held: bytes | bytearray = b""
         self._file: BinaryIO | None = None
-        self._digest = sha256()  # fed while writing to the file only: what is in memory is hashed when asked for
+        self._digest: Hash | None = None  # fed while writing to the file: what is in memory is hashed when asked for
         self._closed = False
 
     @classmethod
@@ -74,10 +75,11 @@ class RequestBody:
             raise BodyTooLarge(self._max_bytes)
         if self._file is None and size > SPOOL_BYTES:
             self._file = TemporaryFile()  # noqa: SIM115 - close() closes it
-            self._to_file(self._file, self._held)
+            self._digest = sha256()
+            self._to_file(self._held)
             self._held = b""
         if self._file is not None:
-            self._to_file(self._file, chunk)
+            self._to_file(chunk)
         elif not self._held:
             self._held = bytes(chunk)
         else:
@@ -109,7 +111,7 @@ class RequestBody:
     def sha256(self) -> bytes:
         """Digest the body."""
         self._check_open()
-        return sha256(self._held).digest() if self._file is None else self._digest.digest()
+        return sha256(self._held).digest() if self._digest is None else self._digest.digest()
 
     def close(self) -> None:
         """Give memory and file back; only `size` can be asked after that."""
@@ -138,9 +140,10 @@ class RequestBody:
             self._held = bytes(self._held)
         return self._held
 
-    def _to_file(self, file: BinaryIO, chunk: bytes | bytearray | memoryview) -> None:
-        file.write(chunk)
-        self._digest.update(chunk)
+    def _to_file(self, chunk: bytes | bytearray | memoryview) -> None:
+        if self._file is not None and self._digest is not None:
+            self._file.write(chunk)
+            self._digest.update(chunk)
 
     def _read_at(self, position: int, size: int) -> bytes:
         self._check_open()

@@ -26,18 +26,13 @@ class Capture:
 
     def __init__(self, status: int, headers: HeaderPairs, max_bytes: int) -> None:
         self.head = Response(status, headers)
-        self._length = _declared(headers)
+        self._length, is_event_stream = _announced(headers)
         self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size_bytes = 0
         self._passed_bytes = 0
         self._held = b""
-        self.keeps_body = not self.is_event_stream
-
-    @property
-    def is_event_stream(self) -> bool:
-        """Whether nobody would want to have it again."""
-        return (self.head.header("content-type") or "").partition(";")[0].strip().lower() == "text/event-stream"
+        self.keeps_body = not is_event_stream
 
     @property
     def complete_at_head(self) -> bool:
@@ -115,9 +110,14 @@ class Capture:
             self._parts.clear()
 
 
-def _declared(headers: HeaderPairs) -> int | None:
-    """What Content-Length says; what is no number says nothing."""
+def _announced(headers: HeaderPairs) -> tuple[int | None, bool]:
+    """The declared length (what is no number says nothing), and whether it is an event stream."""
+    length: int | None = None
+    media_type: str | None = None
     for name, value in headers:
-        if name.lower() == "content-length" and value.isascii() and value.isdigit() and len(value) <= _LENGTH_DIGITS:
-            return int(value)
-    return None
+        match name.lower():
+            case "content-length" if length is None and value.isascii() and value.isdigit():
+                length = int(value) if len(value) <= _LENGTH_DIGITS else None
+            case "content-type" if media_type is None:
+                media_type = value.partition(";")[0].strip().lower()
+    return length, media_type == "text/event-stream"

@@ -6,7 +6,7 @@ waiter polled, the one a cache held. So no path can replay what another would ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 from typing import assert_never
 
@@ -14,6 +14,7 @@ from idem_middleware.messages import Request
 from idem_middleware.options import Options
 from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.records import SCHEMA_VERSION, KeptResponse, OmittedResponse, Record, SealedResponse, Status
+from idem_middleware.values import immutable
 
 __all__ = [
     "Adopt",
@@ -33,14 +34,14 @@ __all__ = [
 _RETRY_AFTER_SECONDS = (1, 5)  # a client should neither spin nor miss the end of a lease by much
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Create:
     """Nothing stands there: write this."""
 
     new: Record
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Swap:
     """What stands there is over: put this in its place."""
 
@@ -48,21 +49,21 @@ class Swap:
     new: Record
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Execute:
     """What was tried to write stands there: go on as if the write had succeeded."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Adopt:
     """This is still our claim, at a version whose reply was lost: repeat the swap from here."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Wait:
     """Somebody runs it: look again within `seconds`, the sooner of our patience and the end of the lease."""
 
@@ -70,7 +71,7 @@ class Wait:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Replay:
     """It is done: give its answer again."""
 
@@ -78,14 +79,14 @@ class Replay:
     response: KeptResponse | SealedResponse
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Refuse:
     """It is neither run nor replayed."""
 
     problem: Problem
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Probe:
     """This claim was abandoned, and the user may know what became of it: ask."""
 
@@ -95,7 +96,7 @@ class Probe:
 Step = Create | Swap | Execute | Adopt | Wait | Probe | Replay | Refuse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable(kw_only=True)
 class Attempt:
     """One try to do one piece of work: who, what, and how much longer it is ready to wait.
 

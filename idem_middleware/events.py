@@ -100,10 +100,10 @@ _ERRORS = frozenset(
 logger = logging.getLogger("idem_middleware")
 
 
-def _level(kind: EventKind) -> int:
-    if kind in _ERRORS:
-        return logging.ERROR
-    return logging.WARNING if kind in _WARNINGS else logging.DEBUG
+_LEVELS = {
+    kind: logging.ERROR if kind in _ERRORS else logging.WARNING if kind in _WARNINGS else logging.DEBUG
+    for kind in EventKind
+}
 
 
 def _shown(value: object) -> object:
@@ -112,7 +112,7 @@ def _shown(value: object) -> object:
 
 def level_of(kind: EventKind) -> str:
     """The name of the level that such an event is logged at."""
-    return logging.getLevelName(_level(kind))
+    return logging.getLevelName(_LEVELS[kind])
 
 
 class LoggingObserver:
@@ -132,10 +132,10 @@ class LoggingObserver:
 
     def hears(self, kind: EventKind) -> bool:
         """Whether an event of this kind would be written at all."""
-        return self._logger.isEnabledFor(_level(kind))
+        return self._logger.isEnabledFor(_LEVELS[kind])
 
     def __call__(self, event: Event) -> None:
-        level = _level(event.kind)
+        level = _LEVELS[event.kind]
         if not self._logger.isEnabledFor(level):
             return
         known = {name: getattr(event, name) for name in Event.__dataclass_fields__}

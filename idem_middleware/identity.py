@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from idem_middleware.keys import KeyInvalid, parse_key, record_pk, short_digest,
 from idem_middleware.messages import Request, header_values
 from idem_middleware.options import Options
 from idem_middleware.problems import Problem, ProblemType
+from idem_middleware.values import immutable
 
 __all__ = ["Admitted", "CallerUnknown", "Identity", "Passed", "admit", "call_caller", "caller_name", "identify"]
 
@@ -28,12 +29,12 @@ logger = logging.getLogger("idem_middleware")
 _CREDENTIAL_HEADERS = ("authorization", "x-api-key")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Passed:
     """The request is none of ours."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Admitted:
     """The request is to be protected; `key` is None where it comes from the body, which is not read yet."""
 
@@ -41,7 +42,7 @@ class Admitted:
     key: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable(kw_only=True)
 class Identity:
     """What tells one piece of work from another.
 
@@ -144,14 +145,15 @@ def identify(request: Request, admitted: Admitted, caller: str | None) -> Identi
         if not isinstance(found, str):
             return found
         key = found
-    digests: list[bytes | None] = [None] * len(options.secrets)
+    digest: bytes | None = None
+    digests: Sequence[bytes | None] = [None] * len(accepted)
     if options.caller is None and caller is None:
-        digests = [_credentials(request, secret) for secret in options.secrets]
+        digest, *digests = [_credentials(request, secret) for secret in options.secrets]
     return Identity(
         pk=record_pk(options.namespace, caller, key),
         fingerprint=print_,
-        caller_digest=digests[0],
-        accepted=tuple(zip(accepted, digests[1:], strict=True)),
+        caller_digest=digest,
+        accepted=tuple(zip(accepted, digests, strict=True)),
         options=options,
         caller=caller,
         request=request if options.shows_request else None,

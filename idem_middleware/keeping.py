@@ -90,24 +90,20 @@ _HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "k
 
 def kept_headers(headers: HeaderPairs, options: Options) -> HeaderPairs:
     """The headers that a replay repeats, in their order. `keep_headers` can't bring back the framing ones."""
-    names = [name.lower() for name, _ in headers]
-    dropped = options.dropped_headers
-    if "connection" in names:
-        dropped |= {
-            token.strip().lower()
-            for name, (_, value) in zip(names, headers, strict=True)
-            if name == "connection"
-            for token in value.split(",")
-        }
-
-    def kept(name: str) -> bool:
-        if name in _HOP_BY_HOP or name in dropped:
-            return False
-        if name in options.keep_headers:
-            return True
-        return name not in _NEVER_KEPT and not name.startswith(_NEVER_KEPT_PREFIXES)
-
-    return tuple([pair for name, pair in zip(names, headers, strict=True) if kept(name)])
+    named = [(pair[0].lower(), pair) for pair in headers]
+    dropped, kept = options.dropped_headers, options.keep_headers
+    for name, (_, value) in named:
+        if name == "connection":
+            dropped |= {token.strip().lower() for token in value.split(",")}
+    return tuple(
+        [
+            pair
+            for name, pair in named
+            if name not in _HOP_BY_HOP
+            and name not in dropped
+            and (name in kept or not (name in _NEVER_KEPT or name.startswith(_NEVER_KEPT_PREFIXES)))
+        ]
+    )
 
 
 def method_refused(headers: HeaderPairs, method: str) -> bool:

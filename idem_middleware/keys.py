@@ -153,12 +153,11 @@ def short_digest(pk: str) -> str:
 
 def _digest(label: bytes, namespace: str, caller: str | None, *more: str) -> str:
     callers = () if caller is None else (caller,)
-    digest = sha256(label)
+    digested = label
     for field in (namespace, *callers, *more):
         encoded = field.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    digest.update(bytes([len(callers)]))
-    return digest.hexdigest()
+        digested += len(encoded).to_bytes(8, "big") + encoded
+    return sha256(digested + bytes([len(callers)])).hexdigest()
 
 
 _TOO_LONG = f"The idempotency key is longer than {MAX_KEY_LENGTH} characters."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from idem_middleware.bodies import most_bytes, unpack
 from idem_middleware.body import RequestBody
@@ -30,6 +30,7 @@ from idem_middleware.problems import Problem, ProblemType, problem_response
 from idem_middleware.records import KeptResponse, OmittedResponse, Record, Status
 from idem_middleware.runtime import Runtime
 from idem_middleware.sealing import Rejected
+from idem_middleware.values import immutable
 
 __all__ = ["Refused", "Replayed", "Unprotected"]
 
@@ -37,14 +38,14 @@ BYPASS_HEADER = "Idempotency-Bypassed"
 """Says in the answer that the request ran unprotected, with `on_store_error="bypass"`."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Replayed:
     """The work was done before; this is its answer, marked as a replay."""
 
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Refused:
     """The work is neither run nor replayed; this answer says why."""
 
@@ -52,7 +53,7 @@ class Refused:
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Unprotected:
     """Run it as if there were no idempotency; `headers` go into its answer."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import random
-import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +27,7 @@ __all__ = ["Runtime"]
 
 
 def _new_owner() -> str:
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 class Runtime:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from idem_middleware import transitions
@@ -16,6 +15,7 @@ from idem_middleware.options import Options
 from idem_middleware.problems import ProblemType
 from idem_middleware.records import KeptResponse, OmittedResponse, Record, SealedResponse
 from idem_middleware.sealing import reserved_bytes, seal_chunks, seal_response
+from idem_middleware.values import immutable
 
 COMPLETIONS = frozenset({EventKind.COMPLETED, EventKind.COMPLETED_WITHOUT_ANSWER})
 """The plans that say that the work is done."""
@@ -40,7 +40,7 @@ __all__ = [
 logger = logging.getLogger("idem_middleware")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Plan:
     """The record to put in the claim's place, the chunks that must lie there first, and what to call it.
 
@@ -55,19 +55,19 @@ class Plan:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Recorded:
     """It is durable: the answer may be shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Superseded:
     """Another attempt took the key over. `response` is its stored answer, if it has one already."""
 
     response: Response | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Unrecorded:
     """The store can't be reached. The true answer may be shown; recording goes on in the background."""
 

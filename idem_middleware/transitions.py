@@ -16,15 +16,20 @@ def completed(
 ) -> Record:
     """The work is done. The retention starts now, not at the claim."""
     expires_at = max(now, old.created_at) + options.retention_seconds  # a clock may have been set back meanwhile
-    return replace(
-        old,
+    return Record(  # written out, since `replace` would take five times as long, and every request comes by here
+        pk=old.pk,
         status=Status.COMPLETED,
         version=old.version + 1,
+        owner=old.owner,
+        attempt=old.attempt,
+        fingerprint=old.fingerprint,
+        caller_digest=old.caller_digest,
+        created_at=old.created_at,
         expires_at=expires_at,
         bound_until=expires_at + options.tombstone_seconds,
         response=response,
-        checkpoint=None,
-        transaction=None,
+        schema=old.schema,
+        audited=old.audited,
     )
 
 

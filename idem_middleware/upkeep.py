@@ -82,7 +82,9 @@ class Upkeep:
 
     def _forget(self) -> None:
         """Start anew: at first, and in a forked child, which has none of these threads."""
-        self._changed = threading.Condition()
+        # To be taken twice by one thread: a dropped answer schedules its recording from wherever it is collected.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._due: list[tuple[float, int, Job]] = []
         self._wake_at = math.inf  # when the scheduling thread looks again by itself
         self._sweep_at = _SWEEP_FROM
@@ -105,14 +107,14 @@ class Upkeep:
         """
         job = Job(run, lane, important=important or lane is Lane.RECORDING)
         if job.important:
-            with self._changed:
+            with self._lock:
                 self._unfinished.add(job)
         self._push(delay_seconds, job)
         return job
 
     def __len__(self) -> int:
         """How many jobs are waiting for their time."""
-        with self._changed:
+        with self._lock:
             return sum(not job.cancelled for _, _, job in self._due)
 
     def run_due(self) -> int:
@@ -125,7 +127,7 @@ class Upkeep:
     def drain(self, timeout_seconds: float) -> bool:
         """Run the important jobs now and wait for their end; False if some have not ended in time."""
         give_up_at = self._monotonic() + timeout_seconds
-        with self._changed:
+        with self._lock:
             if not self._unfinished:
                 return True
             now = self._monotonic()
@@ -141,7 +143,7 @@ class Upkeep:
 
     def _push(self, delay_seconds: float, job: Job) -> None:
         thread: threading.Thread | None = None
-        with self._changed:
+        with self._lock:
             if len(self._due) >= self._sweep_at:
                 self._due = [entry for entry in self._due if not entry[2].cancelled]
                 heapq.heapify(self._due)
@@ -164,7 +166,7 @@ class Upkeep:
         return threading.Thread(target=self._loop, args=(self._pools,), name="idempotency-upkeep", daemon=True)
 
     def _take_due(self) -> list[Job]:
-        with self._changed:
+        with self._lock:
             return self._pop_due()
 
     def _pop_due(self) -> list[Job]:
@@ -183,7 +185,7 @@ class Upkeep:
 
     def _loop(self, pools: dict[Lane, ThreadPoolExecutor]) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 jobs = self._pop_due()
                 if not jobs:
                     self._wake_at = self._due[0][0] if self._due else math.inf
@@ -204,7 +206,7 @@ class Upkeep:
         if again is not None and not job.cancelled:
             self._push(again, job)
             return
-        with self._changed:
+        with self._lock:
             self._finished(job)
 
     def _finished(self, job: Job) -> None:

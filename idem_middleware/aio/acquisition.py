@@ -49,7 +49,7 @@ class AsyncAcquisition:
         self._deadline = self._clock.monotonic() + store.deadline_seconds
         self._patient_until = self._clock.monotonic() + attempt.patience_seconds
         self._waiter: _Waiter | None = None
-        self._joint = Joint(runtime, attempt)
+        self._joint = None if attempt.options.claim_items is None else Joint(runtime, attempt)
         self._known = False  # that the work runs, or was done
 
     async def run(self) -> AsyncLease | Replayed | Refused | Unprotected:
@@ -112,7 +112,9 @@ class AsyncAcquisition:
         return decide(self._attempt, found, self._clock.now())
 
     async def _write(self, step: Create | Swap) -> Step:
-        step, transaction = await self._joined(step)
+        transaction: Transaction | None = None
+        if self._joint is not None and self._joint.is_wanted(step):
+            step, transaction = await self._joined(self._joint, step)
         offset = self._clock.offset_seconds
         old = None if isinstance(step, Create) else step.old
         try:
@@ -133,13 +135,11 @@ class AsyncAcquisition:
         judged = judge(self._attempt, step.new, result, self._clock.now())
         return well_timed(self._attempt, judged, self._clock, offset)
 
-    async def _joined(self, step: Create | Swap) -> tuple[Create | Swap, Transaction | None]:
-        if not self._joint.is_wanted(step):
-            return step, None
-        if not self._joint.is_known:
-            items = self._joint.ask()
-            self._joint.answered(await items if inspect.isawaitable(items) else items)
-        return self._joint.joined(step)
+    async def _joined(self, joint: Joint, step: Create | Swap) -> tuple[Create | Swap, Transaction | None]:
+        if not joint.is_known:
+            items = joint.ask()
+            joint.answered(await items if inspect.isawaitable(items) else items)
+        return joint.joined(step)
 
     async def _probe(self, found: Record) -> Step:
         probes, prober = self._runtime.probes, self._attempt.options.prober

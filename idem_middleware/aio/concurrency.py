@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -22,18 +25,81 @@ class Signal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
+        self._is_set = False
+        self._turn: asyncio.Future[None] | None = None
 
     def set(self) -> None:
         with suppress(RuntimeError):  # that loop is closed, and nobody waits there any more
-            self._loop.call_soon_threadsafe(self._event.set)
+            self._loop.call_soon_threadsafe(self._wake)
 
     async def wait(self, seconds: float) -> None:
         """Until it is set or the time is over; the next wait is for another set."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        self._event.clear()
+        if not self._is_set:
+            self._turn = self._loop.create_future()
+            _alarms_of(self._loop).ring(self._turn, self._loop.time() + seconds)
+            await self._turn
+        self.take()
+
+    def take(self) -> bool:
+        """Whether it is set; from now on it is not."""
+        was_set, self._is_set = self._is_set, False
+        return was_set
+
+    def _wake(self) -> None:
+        self._is_set = True
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+
+_SWEEP_FROM = 64  # how many ends may be kept before those are dropped that nobody waits for any more
+
+
+class _Alarms:
+    """When the waits on one loop are over, under one timer: a thousand who wait for one request are no thousand."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._ends: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweep_at = _SWEEP_FROM
+
+    def ring(self, turn: asyncio.Future[None], at: float) -> None:
+        """Let this go on at that time of the loop, if nothing else has by then."""
+        if len(self._ends) >= self._sweep_at:
+            self._ends = [end for end in self._ends if not end[2].done()]
+            heapq.heapify(self._ends)
+            self._sweep_at = max(_SWEEP_FROM, 2 * len(self._ends))
+        heapq.heappush(self._ends, (at, next(self._order), turn))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        first = self._ends[0][0]
+        if self._timer is not None:
+            if self._timer.when() <= first:
+                return
+            self._timer.cancel()
+        self._timer = self.loop.call_at(first, self._rung)
+
+    def _rung(self) -> None:
+        self._timer = None
+        while self._ends and (self._ends[0][2].done() or self._ends[0][0] <= self.loop.time()):
+            turn = heapq.heappop(self._ends)[2]
+            if not turn.done():
+                turn.set_result(None)
+        if self._ends:
+            self._set_timer()
+
+
+_in_this_thread = threading.local()
+
+
+def _alarms_of(loop: asyncio.AbstractEventLoop) -> _Alarms:
+    """Those of the loop that runs on this thread. Where two take turns on it, each gets new ones now and then."""
+    alarms: _Alarms | None = getattr(_in_this_thread, "alarms", None)
+    if alarms is None or alarms.loop is not loop:
+        alarms = _in_this_thread.alarms = _Alarms(loop)
+    return alarms
 
 
 async def pause(signal: Signal, seconds: float) -> None:

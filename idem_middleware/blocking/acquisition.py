@@ -46,7 +46,7 @@ class Acquisition:
         self._deadline = self._clock.monotonic() + self._store.deadline_seconds
         self._patient_until = self._clock.monotonic() + attempt.patience_seconds
         self._waiter: _Waiter | None = None
-        self._joint = Joint(runtime, attempt)
+        self._joint = None if attempt.options.claim_items is None else Joint(runtime, attempt)
         self._known = False  # that the work runs, or was done
 
     def run(self) -> Lease | Replayed | Refused | Unprotected:
@@ -109,7 +109,9 @@ class Acquisition:
         return decide(self._attempt, found, self._clock.now())
 
     def _write(self, step: Create | Swap) -> Step:
-        step, transaction = self._joined(step)
+        transaction: Transaction | None = None
+        if self._joint is not None and self._joint.is_wanted(step):
+            step, transaction = self._joined(self._joint, step)
         offset = self._clock.offset_seconds
         old = None if isinstance(step, Create) else step.old
         try:
@@ -130,12 +132,10 @@ class Acquisition:
         judged = judge(self._attempt, step.new, result, self._clock.now())
         return well_timed(self._attempt, judged, self._clock, offset)
 
-    def _joined(self, step: Create | Swap) -> tuple[Create | Swap, Transaction | None]:
-        if not self._joint.is_wanted(step):
-            return step, None
-        if not self._joint.is_known:
-            self._joint.answered(self._joint.ask())
-        return self._joint.joined(step)
+    def _joined(self, joint: Joint, step: Create | Swap) -> tuple[Create | Swap, Transaction | None]:
+        if not joint.is_known:
+            joint.answered(joint.ask())
+        return joint.joined(step)
 
     def _probe(self, found: Record) -> Step:
         probes, prober = self._runtime.probes, self._attempt.options.prober

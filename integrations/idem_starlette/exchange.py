@@ -57,7 +57,9 @@ class Exchange:
         Raises:
             ClientGone: there is no whole body, and nobody to answer.
         """
-        outcome = await self._read()
+        if await self._fits():
+            return None
+        outcome = self._too_large()
         return outcome.response if isinstance(outcome, Refused) else None
 
     async def claim(self) -> Response | None:
@@ -87,7 +89,8 @@ class Exchange:
         """Let the application handle the request; the claim may be made before, or by the application."""
         self._scope[ACTING] = True
         try:
-            await app(self._scope, self._incoming, self._forward)
+            # Where the claim is made already, there is nothing to choose for each message.
+            await app(self._scope, self._incoming, self._recorder or self._forward)
         except BaseException as error:
             if self._recorder is not None:
                 await self._recorder.close(error)
@@ -98,9 +101,8 @@ class Exchange:
             await self._recorder.close(None)
 
     async def _outcome(self) -> AsyncLease | Replayed | Refused | Unprotected:
-        too_large = await self._read()
-        if too_large is not None:
-            return too_large
+        if not await self._fits():
+            return self._too_large()
         native, caller = None, None
         if self._options.looks_at_native:
             native = NativeRequest(self._scope, self._incoming.again())
@@ -111,9 +113,7 @@ class Exchange:
         request = to_request(self._scope, self._incoming.body, native)
         return await self._engine.acquire(request, self._admitted, caller)
 
-    async def _read(self) -> Replayed | Refused | Unprotected | None:
-        if await self._fits():
-            return None
+    def _too_large(self) -> Replayed | Refused | Unprotected:
         problem = Problem(ProblemType.REQUEST_TOO_LARGE)
         return self._engine.enforced(self._engine.refuse(problem, self._options), self._options)
 

@@ -142,6 +142,9 @@ class Incoming:
             self._all_given = self._complete
             return message
         if self._file is None:
+            if self._given_bytes == 0 and self.body.size <= _CHUNK_BYTES:
+                self._all_given = True
+                return {"type": "http.request", "body": self.body.in_memory() or b"", "more_body": False}
             self._file = self.body.open()
             self._file.seek(self._given_bytes)
         chunk = self._file.read(_CHUNK_BYTES)

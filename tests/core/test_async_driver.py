@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
 from idem_middleware import AsyncLease, EventKind, Options, Response
 from idem_middleware.aio import acquisition
-from idem_middleware.aio.concurrency import Recordings, Signal, in_thread, pause
+from idem_middleware.aio.concurrency import Recordings, Signal, _alarms_of, in_thread, pause
 from idem_middleware.aio.engine import AsyncEngine
 from idem_middleware.body import SPOOL_BYTES, RequestBody
 from idem_middleware.identity import Admitted, CallerUnknown
@@ -285,24 +287,23 @@ class Sleepers:
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self._sleeping: list[tuple[float, asyncio.Event]] = []
+        self._sleeping: list[tuple[float, Signal]] = []
 
     async def pause(self, signal: Signal, seconds: float) -> None:
         """As `aio.concurrency.pause`."""
-        sleeper = self._clock.monotonic() + seconds, signal._event
+        sleeper = self._clock.monotonic() + seconds, signal
         self._sleeping.append(sleeper)
         try:
-            await signal._event.wait()
+            await signal.wait(PATIENCE_SECONDS)
         finally:
             self._sleeping.remove(sleeper)
-        signal._event.clear()
 
     async def pass_by(self, seconds: float) -> None:
         """Let time pass."""
         self._clock.advance(seconds)
-        for until, event in self._sleeping:
+        for until, signal in self._sleeping:
             if until <= self._clock.monotonic():
-                event.set()
+                signal.set()
         await steps(30)
 
 
@@ -512,6 +513,77 @@ class TestSignals:
             return Signal()
 
         asyncio.run(main()).set()
+
+    def test_a_thousand_waits_take_one_timer(self) -> None:
+        """And all are over when their time is."""
+
+        async def main(loop: LeapingLoop) -> None:
+            await asyncio.gather(*[pause(Signal(), 5.0) for _ in range(1000)])
+            assert loop.now == pytest.approx(5.0)
+            assert loop.timers == 1
+
+        LeapingLoop.run(main)
+
+    def test_each_wait_ends_at_its_own_time(self) -> None:
+        """In whatever order they began; one that begins after another has ended, too."""
+        over: list[float] = []
+
+        async def wait(loop: LeapingLoop, seconds: float) -> None:
+            await pause(Signal(), seconds)
+            over.append(loop.now)
+
+        async def main(loop: LeapingLoop) -> None:
+            await asyncio.gather(*[wait(loop, seconds) for seconds in (3.0, 1.0, 2.0, 1.0)])
+            await wait(loop, 0.5)
+
+        LeapingLoop.run(main)
+        assert over == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.5])
+
+    def test_a_wait_that_was_cut_short_leaves_nothing_behind(self) -> None:
+        """However long it would have been: a busy process has thousands of them each second."""
+
+        async def main(loop: LeapingLoop) -> None:
+            signal = Signal()
+            for _ in range(2000):
+                signal.set()
+                await pause(signal, 3600.0)
+                waiting = asyncio.create_task(pause(signal, 3600.0))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+            assert len(_alarms_of(loop)._ends) <= 128
+            assert loop.now == 0
+
+        LeapingLoop.run(main)
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """Where nothing is to be done, time has passed at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.timers = 0
+        selector: Any = vars(self)["_selector"]
+        self._look = selector.select
+        selector.select = self._leap
+
+    @classmethod
+    def run(cls, main: Callable[[LeapingLoop], Coroutine[Any, Any, None]]) -> None:
+        """One coroutine, from its beginning to its end."""
+        with contextlib.closing(cls()) as loop:
+            loop.run_until_complete(main(loop))
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, *args: Any, **named: Any) -> asyncio.TimerHandle:  # type: ignore[override] # only counted
+        self.timers += 1
+        return super().call_at(*args, **named)
+
+    def _leap(self, timeout: float | None) -> Any:
+        self.now += timeout or 0.0
+        return self._look(0)
 
 
 def test_the_uncertain_claim_of_a_cancelled_request_is_undone(process: Process) -> None:

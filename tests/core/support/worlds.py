@@ -234,9 +234,8 @@ class AsyncWorld(World):
         self.pauses.append(round(seconds, 6))
         self._act()
         await asyncio.sleep(0)  # what was set by it arrives
-        if not signal._event.is_set():
+        if not signal.take():
             self.clock.advance(seconds)
-        signal._event.clear()
 
     def _acquire(self, sent: Request, admitted: Admitted) -> Outcome:
         return self.runner.run(self.engine.asynchronous.acquire(sent, admitted))
