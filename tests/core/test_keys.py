@@ -15,6 +15,7 @@ from idem_middleware.errors import IdempotencyError
 from idem_middleware.keys import (
     KeyInvalid,
     caller_partition,
+    derived_key,
     parse_key,
     placed,
     record_pk,
@@ -68,6 +69,7 @@ BARE = [
     "123",
     "1.5",
     "x",
+    "XOX",
     "order_1.2~a:/b+c=@d|e-",
     f"urn:uuid:{UUID}",
     "QUJD==",
@@ -206,6 +208,11 @@ def test_an_invalid_key_is_an_error_of_this_package() -> None:
     assert issubclass(KeyInvalid, ValueError)
 
 
+def test_an_error_says_its_reason_however_it_was_made() -> None:
+    """What a log shows of it is the sentence for the client."""
+    assert str(KeyInvalid("Too long.")) == str(KeyInvalid(reason="Too long.")) == "Too long."
+
+
 @given(st.text(st.characters(max_codepoint=0xFF)), st.booleans())
 @example(value='"', strict=False)
 def test_every_value_gives_a_usable_key_or_is_refused(value: str, strict: bool) -> None:  # noqa: FBT001
@@ -243,6 +250,7 @@ class Order(IntEnum):
         (-12, "-12"),
         (Order.FIRST, "7"),
         (10**254, "1" + "0" * 254),
+        (10**255 - 1, "9" * 255),
     ],
 )
 def test_a_key_from_a_body_or_function_is_a_string_or_an_integer(given_key: object, key: str) -> None:
@@ -328,5 +336,28 @@ def test_callers_share_no_partition() -> None:
 @pytest.mark.parametrize("line", ['"a"' + ";b=1" * 2000, "a" * 5000, " " * 5000 + "a", '"' + '\\"' * 3000])
 def test_a_line_that_no_key_needs_is_not_even_read(line: str) -> None:
     """What a server lets in may be 64 KB, and is sent by whoever likes to."""
-    with pytest.raises(KeyInvalid, match="longer than 255"):
+    with pytest.raises(KeyInvalid, match=r"^The idempotency key is longer than 255 characters\.$"):
         parse_key([line])
+
+
+def test_a_line_of_the_greatest_length_is_read() -> None:
+    """4096 characters, whatever they are; one more is too many."""
+    assert parse_key([" " * 4095 + "a"]) == "a"
+    with pytest.raises(KeyInvalid, match="longer than 255"):
+        parse_key([" " * 4096 + "a"])
+
+
+def test_a_derived_key_has_a_fixed_form_and_never_changes() -> None:
+    """The next service must know it again when the request is tried by another release of this one."""
+    pk = record_pk("payments", "acct_1", "order-1")
+    assert derived_key(pk, "charge") == "c32d3329-a3b7-8abf-99a2-62c8c6c5fceb"
+    assert derived_key(pk, "refund") != derived_key(pk, "charge") != derived_key(pk[::-1], "charge")
+
+
+@given(st.text(), st.text())
+@example("a", "b:c")
+def test_a_derived_key_is_a_uuid_of_version_8(pk: str, label: str) -> None:
+    """Services that judge their keys as UUIDs take it: its version and its variant are those of RFC 9562."""
+    key = derived_key(pk, label)
+    number = uuid.UUID(key)
+    assert (str(number), number.variant, key[14]) == (key, uuid.RFC_4122, "8")
