@@ -182,14 +182,14 @@ class AsyncAcquisition:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
             return failure_of(error, timed_out=False)
 
-    async def _wait(self, step: Step) -> Step:
+    async def _wait(self, wait: Wait) -> Step:
         if self._waiter is None:
             try:
                 self._waiter = _Waiter(self._runtime, self._store, self._attempt)
             except Crowded:
-                return self._turned_away(step)
-            if isinstance(step, Wait):
-                self._runtime.flights.note(step.record)
+                return self._turned_away(wait.record)
+            self._runtime.flights.note(wait.record)
+        step: Step = wait
         while isinstance(step, Wait):
             seen = await self._waiter.look(step.seconds)
             if isinstance(seen, Gone):
@@ -199,11 +199,11 @@ class AsyncAcquisition:
         self._deadline = self._clock.monotonic() + self._store.deadline_seconds
         return step
 
-    def _turned_away(self, step: Step) -> Step:
+    def _turned_away(self, found: Record) -> Step:
         """Too many wait already: what this request gets is what it gets where nobody may wait."""
         self._runtime.tell(EventKind.CROWDED, self._attempt)
         self._attempt = replace(self._attempt, patience_seconds=0.0)
-        return self._decide(step.record if isinstance(step, Wait) else None)
+        return self._decide(found)
 
 
 class _Waiter:

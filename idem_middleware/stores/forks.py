@@ -26,13 +26,13 @@ def reset_in_children(target: Forkable) -> None:
     _forkables.add(target)
 
 
-def _after_fork() -> None:
+def _after_fork() -> None:  # pragma: no cover - runs in children, where nothing is measured
     for target in list(_forkables):
         target.after_fork()
 
 
 # Once for the module: what is registered there can't be taken back.
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows has none
     os.register_at_fork(after_in_child=_after_fork)
 
 

@@ -37,7 +37,7 @@ class Threads:
         """The call's result."""
         return await _finished(self._begin(call))
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
         """Forget the threads of the parent, which did not come along."""
         self._lock = Lock()
         self._executor = None

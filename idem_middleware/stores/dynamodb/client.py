@@ -150,7 +150,7 @@ class Boto3Transport:
                 self._client = self._make()
             return self._client
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
         """Forget the parent's client and its connections."""
         self._lock = LateLock()
         if self._client is not None:

@@ -66,7 +66,7 @@ class AsyncLeanTransport:
         if end is not None:
             await end.close()
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
         """Forget the loops of the parent and their connections."""
         keep_from_closing(self._ends)
         self._lock = Lock()

@@ -91,7 +91,7 @@ class LeanTransport:
             return None
         return AsyncLeanTransport(self.source) if AsyncLeanTransport.can_use(self.source.settings) else None
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
         """Forget the connections of the parent."""
         self._lock = LateLock()
         if self._pool is not None:

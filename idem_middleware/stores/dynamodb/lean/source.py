@@ -111,7 +111,7 @@ class Source:
         """The error to raise where no connection can be prepared; None where `exc` is a bug."""
         return cannot_be_made(exc, self.settings.table, "the lean transport")
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> None:  # pragma: no cover - runs in children, where nothing is measured
         """Forget the credentials too: a thread of the parent may have been renewing them, under their lock."""
         self._lock = LateLock()
         self._line = None
