@@ -14,7 +14,7 @@ from idem_middleware.aio.lease import AsyncLease
 from idem_middleware.blocking.acquisition import Acquisition
 from idem_middleware.blocking.lease import Lease
 from idem_middleware.claims import Claim
-from idem_middleware.decisions import Adopt, Attempt, Execute, Refuse, Step, Swap
+from idem_middleware.decisions import Adopt, Attempt, Execute, Refuse, Step, Swap, Wait
 from idem_middleware.errors import StoreUnavailable
 from idem_middleware.locks import OperationLock
 from idem_middleware.options import Options
@@ -496,7 +496,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     wait = Acquisition._wait
 
-    def planted(self: Acquisition, step: Step) -> Step:
+    def planted(self: Acquisition, step: Wait) -> Step:
         self._patient_until = self._clock.monotonic()
         return wait(self, step)
 
