@@ -7,6 +7,7 @@ decision function judges them as if the store had shown them.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from dataclasses import replace
 
 from idem_middleware.bodies import record_bytes
@@ -23,8 +24,9 @@ class AnswerCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._records: dict[str, Record] = {}  # in the order of their last use
-        self._dropped: dict[str, None] = {}  # in the order in which they were
+        # Plain dictionaries find their first key by walking over all that are gone.
+        self._records: OrderedDict[str, Record] = OrderedDict()  # in the order of their last use
+        self._dropped: OrderedDict[str, None] = OrderedDict()  # in the order in which they were
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -38,9 +40,9 @@ class AnswerCache:
     def find(self, pk: str) -> Record | None:
         """The record, which counts as used now."""
         with self._lock:
-            record = self._records.pop(pk, None)
+            record = self._records.get(pk)
             if record is not None:
-                self._records[pk] = record
+                self._records.move_to_end(pk)
         return record
 
     def keep(self, record: Record, max_bytes: int, answer: Response | None = None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -50,7 +51,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class _Flight:
-    tickets: dict[Ticket, None] = field(default_factory=dict)
+    tickets: OrderedDict[Ticket, None] = field(default_factory=OrderedDict)
     record: Record | None = None
     pilot: Ticket | None = None
 

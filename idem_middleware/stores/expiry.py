@@ -10,15 +10,21 @@ __all__ = ["ExpiryIndex"]
 _SLOTS_PER_SECOND = 16
 """A slot is looked through when its time comes: as many keys as end within a sixteenth of a second."""
 
+_SPARE = 64  # how many numbers of slots that are gone may be left in the heap at any rate
+
 
 class ExpiryIndex:
-    """Keys in slots of time, and a heap of the slots. A key that is discarded leaves nothing behind but its slot."""
+    """Keys in slots of time, and a heap of the slots' numbers. A key that is discarded leaves nothing behind.
+
+    Nor does its slot, once it is empty: a dictionary keeps the room of all that was ever in it, and with answers kept
+    for a day a slot would stay for as long.
+    """
 
     __slots__ = ("_order", "_slots")
 
     def __init__(self) -> None:
         self._slots: dict[int, dict[str, float]] = {}
-        self._order: list[int] = []
+        self._order: list[int] = []  # every slot's number at least once, and numbers of slots that are gone
 
     def add(self, pk: str, ends_at: float) -> None:
         """The key is free from `ends_at` on."""
@@ -26,27 +32,35 @@ class ExpiryIndex:
         slot = self._slots.get(number)
         if slot is None:
             slot = self._slots[number] = {}
-            heapq.heappush(self._order, number)
+            self._note(number)
         slot[pk] = ends_at
 
     def discard(self, pk: str, ends_at: float) -> None:
         """It is not, after all."""
-        slot = self._slots.get(_slot(ends_at))
+        number = _slot(ends_at)
+        slot = self._slots.get(number)
         if slot is not None:
             slot.pop(pk, None)
+            if not slot:
+                del self._slots[number]
 
     def pop_ended(self, now: float) -> str | None:
         """A key that is free by now, or None; each is given once."""
         while self._order and self._order[0] <= _slot(now):
-            slot = self._slots[self._order[0]]
-            for pk, ends_at in slot.items():
+            number = self._order[0]
+            for pk, ends_at in self._slots.get(number, {}).items():
                 if ends_at <= now:
-                    del slot[pk]
+                    self.discard(pk, ends_at)
                     return pk
-            if slot:
+            if number in self._slots:
                 return None  # the slot of this moment: what is left in it ends later
-            del self._slots[heapq.heappop(self._order)]
+            heapq.heappop(self._order)
         return None
+
+    def _note(self, number: int) -> None:
+        heapq.heappush(self._order, number)
+        if len(self._order) > 2 * len(self._slots) + _SPARE:
+            self._order = sorted(self._slots)
 
 
 def _slot(instant: float) -> int:

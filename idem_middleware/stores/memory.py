@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
@@ -46,7 +47,8 @@ class MemoryStore:
         self._records: dict[str, Record] = {}
         self._bytes = 0
         self._ends = ExpiryIndex()
-        self._completed: dict[str, None] = {}  # keys of completed records, oldest first
+        # Keys of completed records, oldest first. A plain dict finds its first key by walking over all that are gone.
+        self._completed: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -145,6 +146,25 @@ def test_a_renewed_claim_outlives_its_first_end(store_of: Make, time: ManualTime
     time.pass_by(50.0)
     claim(store, "2", time)
     assert store.load("1", 0.0) == Found(renewed)
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0005, 0.1])
+def test_a_store_at_its_bound_takes_no_more_memory(store_of: Make, time: ManualTime, pause_seconds: float) -> None:
+    """However many keys come and go before the first of them would be free, many at a time or one after another."""
+    store = store_of(max_entries=100)
+
+    def serve(requests: range) -> int:
+        for number in requests:
+            complete(store, claim(store, str(number), time, retention=86_400.0))
+            time.pass_by(pause_seconds)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        warm = serve(range(2_000))
+        assert serve(range(2_000, 12_000)) < warm + 32 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 class CountingDict(dict[str, Record]):
