@@ -1,146 +1,114 @@
-"""What the middleware itself costs: one application bare and protected by a MemoryStore, in one interleaved run.
+"""What the middleware itself costs in each framework: one application bare and protected by a MemoryStore.
 
-    python -m benchmarks.overhead [--requests N] [--rounds N]
+    python -m benchmarks.overhead [--framework NAME …] [--requests N] [--rounds N] [--save]
 
-CPU time of this process per request, without a server or a network; medians over the rounds, with their spread. The
-order of the variants changes from round to round, so that a machine's moods hit all alike.
+CPU time of this process per request, called without a server. A round is short and goes bare, protected, protected,
+bare, so that a machine's moods hit both alike and what drifts cancels out; there are many rounds, and what is told is
+the median of their differences, with the interval that holds the true median in 95 of 100 runs. That is how 2 µs can be
+told from noise. Each framework has a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
 import json
-import platform
+import math
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
+from benchmarks.measuring import add_run_options, hardware, load, save, today, versions
+from benchmarks.pairs import FRAMEWORKS, Pair
+from benchmarks.peers.environments import variables
+from benchmarks.peers.questions import Keys
 
-from idem_middleware import MemoryStore
-from idem_starlette import IdempotencyMiddleware
-
-BODY = json.dumps({"amount": 1200, "currency": "EUR", "reference": "order-4711", "note": "x" * 120}).encode()
-_numbers = count()
+QUESTIONS = ("new", "replay", "mismatch", "uncovered")
+_MOST_WARM_UP = 200
 
 
-async def charge(request: Request) -> JSONResponse:
-    """As little as an endpoint can do that reads its body."""
-    await request.body()
-    return JSONResponse({"id": "ch_1", "status": "succeeded", "amount": 1200, "currency": "EUR"}, 201)
-
-
-def application(*, protected: bool) -> Starlette:
-    """One route, for POST and GET."""
-    app = Starlette(routes=[Route("/charges", charge, methods=["POST", "GET"])])
-    if protected:
-        app.add_middleware(IdempotencyMiddleware, store=MemoryStore(max_entries=1_000_000), caller="shared")
-    return app
-
-
-def request_scope(method: str, key: str | None) -> dict[str, Any]:
-    """As a server makes it."""
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
-    if key is not None:
-        headers.append((b"idempotency-key", key.encode()))
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": "/charges",
-        "raw_path": b"/charges",
-        "query_string": b"",
-        "root_path": "",
-        "headers": headers,
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 80),
-        "state": {},
-    }
-
-
-async def call(app: Callable[..., Awaitable[None]], method: str, key: str | None) -> None:
-    """One request, from its head to the end of its answer."""
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": BODY, "more_body": False}
-
-    async def send(_: dict[str, Any]) -> None:
-        return None
-
-    await app(request_scope(method, key), receive, send)
-
-
-def fresh_keys() -> Iterator[str]:
-    """A new key for each request."""
-    while True:
-        yield f'"8e03978e-40d5-43e8-bc93-{next(_numbers):012x}"'
-
-
-def same_key() -> Iterator[str]:
-    """One key for all: replays."""
-    key = f'"8e03978e-40d5-43e8-bc93-{next(_numbers):012x}"'
-    while True:
-        yield key
-
-
-def no_key() -> Iterator[None]:
-    """Bare requests need none."""
-    while True:
-        yield None
-
-
-async def measured(app: Starlette, method: str, keys: Iterator[str | None], requests: int) -> float:
-    """CPU microseconds per request."""
-    await call(app, method, next(keys))
+def measured(framework: str, requests: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """For each question, CPU µs per request: of the bare application and what the protected one adds, by rounds."""
+    pair, keys = Pair.of(framework), Keys()
+    results: dict[str, dict[str, list[float]]] = {question: {"bare": [], "added": []} for question in QUESTIONS}
+    for question in QUESTIONS:
+        for protected in (False, True):
+            pair.ask(question, min(_MOST_WARM_UP, 4 * requests), keys, protected=protected)()
     gc.collect()
-    began = time.process_time_ns()
-    for _ in range(requests):
-        await call(app, method, next(keys))
-    return (time.process_time_ns() - began) / requests / 1000
-
-
-async def run(requests: int, rounds: int) -> dict[str, list[float]]:
-    """All variants, interleaved."""
-    bare, protected = application(protected=False), application(protected=True)
-    variants: dict[str, Callable[[], Awaitable[float]]] = {
-        "bare POST": lambda: measured(bare, "POST", no_key(), requests),
-        "protected POST, new": lambda: measured(protected, "POST", fresh_keys(), requests),
-        "protected POST, replay": lambda: measured(protected, "POST", same_key(), requests),
-        "bare GET": lambda: measured(bare, "GET", no_key(), requests),
-        "protected GET (uncovered)": lambda: measured(protected, "GET", no_key(), requests),
-    }
-    results: dict[str, list[float]] = {name: [] for name in variants}
-    for number in range(rounds):
-        names = list(variants)
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            results[name].append(await variants[name]())
+    gc.freeze()
+    for _ in range(rounds):
+        for question, found in results.items():
+            costs: dict[bool, list[float]] = {False: [], True: []}
+            for protected in (False, True, True, False):
+                carry_out = pair.ask(question, requests, keys, protected=protected)
+                began = time.process_time_ns()
+                carry_out()
+                costs[protected].append((time.process_time_ns() - began) / requests / 1000)
+            bare = statistics.mean(costs[False])
+            found["bare"].append(bare)
+            found["added"].append(statistics.mean(costs[True]) - bare)
     return results
 
 
-def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=2000, help="per variant and round")
-    parser.add_argument("--rounds", type=int, default=9)
-    arguments = parser.parse_args()
-    results = asyncio.run(run(arguments.requests, arguments.rounds))
-    print(f"CPython {platform.python_version()}, {platform.machine()}, {arguments.rounds} x {arguments.requests}")
-    for name, values in results.items():
-        base = results["bare GET" if "GET" in name else "bare POST"]
-        ratios = [value / other for value, other in zip(values, base, strict=True)]
-        print(
-            f"{name:28} {statistics.median(values):8.1f} us CPU   x {statistics.median(ratios):.2f} of bare "
-            f"({min(ratios):.2f} to {max(ratios):.2f})   {statistics.median(values) - statistics.median(base):+.1f} us"
-        )
+def sure(values: Sequence[float]) -> tuple[float, float]:
+    """Between which of the values the true median lies, 95 times in 100 (by their order alone)."""
+    ordered = sorted(values)
+    reach = math.ceil(0.98 * math.sqrt(len(ordered)))
+    middle = len(ordered) // 2
+    return ordered[max(0, middle - reach)], ordered[min(len(ordered) - 1, middle + reach)]
+
+
+def table(results: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> Iterator[str]:
+    """Lines of Markdown."""
+    yield "| framework | request | bare, CPU µs | added, CPU µs | 95 % sure | times bare |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for framework, questions in results.items():
+        for question, found in questions.items():
+            bare, more = statistics.median(found["bare"]), statistics.median(found["added"])
+            low, high = sure(found["added"])
+            yield (
+                f"| {framework} | {question} | {bare:.1f} | {more:+.2f} | {low:+.2f} to {high:+.2f} | "
+                f"{1 + more / bare:.2f} |"
+            )
+
+
+def in_its_own_process(framework: str, requests: int, rounds: int) -> Any:
+    """Measure there."""
+    command = [sys.executable, "-m", "benchmarks.overhead", "--one", framework]
+    command += ["--requests", str(requests), "--rounds", str(rounds)]
+    done = subprocess.run(command, env=variables(), stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table, and keep it if asked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_run_options(parser, requests=40, rounds=250)
+    parser.add_argument("--framework", nargs="+", default=list(FRAMEWORKS), choices=FRAMEWORKS, metavar="NAME")
+    parser.add_argument("--one", choices=FRAMEWORKS, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.one:
+        print(json.dumps(measured(given.one, given.requests, given.rounds)))
+        return
+    began = load()
+    results = {name: in_its_own_process(name, given.requests, given.rounds) for name in given.framework}
+    lines = [
+        f"# What the middleware itself costs, {today()}",
+        "",
+        f"- {hardware()}; {began}",
+        f"- {versions('starlette', 'fastapi', 'flask', 'django')}",
+        f"- `python -m benchmarks.overhead --requests {given.requests} --rounds {given.rounds}`",
+        "",
+        *table(results),
+    ]
+    print("\n".join(lines))
+    if given.save:
+        save("overhead", lines, results)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,25 @@ def starlette_app(guard: AsyncGuard | None = None) -> Any:
     return Starlette(routes=[Route(path, view, methods=_METHODS) for path in _WORKS])
 
 
+def fastapi_app() -> Any:
+    """In FastAPI, by its own routes."""
+    from fastapi import FastAPI, Request
+    from fastapi.responses import JSONResponse
+
+    app = FastAPI()
+
+    async def view(request: Any) -> Any:
+        body = await request.body()
+        key = request.headers.get("idempotency-key")
+        status, answer = await _answered_on_a_loop(None, request.url.path, key, body)
+        return JSONResponse(answer, status)
+
+    view.__annotations__ = {"request": Request}  # which FastAPI would look for among the names of this module
+    for path in _WORKS:
+        app.add_api_route(path, view, methods=_METHODS)
+    return app
+
+
 def flask_app(guard: Guard | None = None) -> Any:
     """In Flask."""
     from flask import Flask, jsonify, request
@@ -115,12 +134,13 @@ def flask_app(guard: Guard | None = None) -> Any:
 
 
 def django_app(*, on_a_loop: bool, middleware: list[str], **settings: Any) -> Any:
-    """In Django: one of its two handlers. A process has one set of settings, so it makes one of them."""
+    """In Django: one of its two handlers. The first that is made in a process says what the settings are."""
     import django
     from django.conf import settings as configured
     from django.core.handlers.asgi import ASGIHandler
     from django.core.handlers.wsgi import WSGIHandler
     from django.http import HttpRequest, JsonResponse
+    from django.test.utils import override_settings
     from django.urls import path as route
 
     def view(request: HttpRequest) -> JsonResponse:
@@ -131,9 +151,11 @@ def django_app(*, on_a_loop: bool, middleware: list[str], **settings: Any) -> An
         status, answer = await _answered_on_a_loop(None, request.path, None, request.body)
         return JsonResponse(answer, status=status)
 
-    chosen: Any = view_on_a_loop if on_a_loop else view
-    urls = ModuleType("urls_of_this_benchmark")
-    urls.__dict__["urlpatterns"] = [route(path.removeprefix("/"), chosen) for path in _WORKS]
-    configured.configure(ROOT_URLCONF=urls, ALLOWED_HOSTS=["*"], MIDDLEWARE=middleware, **settings)
-    django.setup(set_prefix=False)
-    return ASGIHandler() if on_a_loop else WSGIHandler()
+    if not configured.configured:
+        chosen: Any = view_on_a_loop if on_a_loop else view
+        urls = ModuleType("urls_of_this_benchmark")
+        urls.__dict__["urlpatterns"] = [route(path.removeprefix("/"), chosen) for path in _WORKS]
+        configured.configure(ROOT_URLCONF=urls, ALLOWED_HOSTS=["*"], **settings)
+        django.setup(set_prefix=False)
+    with override_settings(MIDDLEWARE=middleware):
+        return ASGIHandler() if on_a_loop else WSGIHandler()

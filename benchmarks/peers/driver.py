@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.peers.questions import QUESTIONS, Keys, Sent, unexpected
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "LoopCallers", "ThreadCallers"]
 
 Reply = tuple[int, bytes]
 _LOOK = Sent("GET", "/gate", None, b"")
@@ -101,7 +101,7 @@ def _wsgi(app: Any, sent: Sent) -> Reply:
     return int(statuses[-1].split()[0]), content
 
 
-class _Loop:
+class LoopCallers:
     """Callers on an event loop."""
 
     def __init__(self, app: Any) -> None:
@@ -110,12 +110,23 @@ class _Loop:
         self._held: asyncio.Task[Reply] | None = None
 
     def one(self, sent: Sent) -> Reply:
+        """Carry out one."""
         return self._runner.run(_asgi(self._app, sent))
 
+    def each(self, requests: list[Sent]) -> None:
+        """Carry them out one after the other, with nothing around them."""
+        self._runner.run(self._each(requests))
+
+    async def _each(self, requests: list[Sent]) -> None:
+        for sent in requests:
+            await _asgi(self._app, sent)
+
     def hold(self, sent: Sent) -> None:
+        """Begin one that will stay."""
         self._held = self._runner.get_loop().create_task(_asgi(self._app, sent))
 
     def held(self) -> Reply:
+        """Its answer."""
         assert self._held is not None
         return self._runner.run(asyncio.wait_for(self._held, _PATIENCE_SECONDS))
 
@@ -135,7 +146,7 @@ class _Loop:
         self._runner.run(client() if in_flight == 1 else clients())
 
 
-class _Threads:
+class ThreadCallers:
     """Callers in threads; where there is one at a time, it is the one that asks."""
 
     def __init__(self, app: Any) -> None:
@@ -144,12 +155,20 @@ class _Threads:
         self._holder = ThreadPoolExecutor(1)
 
     def one(self, sent: Sent) -> Reply:
+        """Carry out one."""
         return _wsgi(self._app, sent)
 
+    def each(self, requests: list[Sent]) -> None:
+        """Carry them out one after the other, with nothing around them."""
+        for sent in requests:
+            _wsgi(self._app, sent)
+
     def hold(self, sent: Sent) -> None:
+        """Begin one that will stay."""
         self._held = self._holder.submit(_wsgi, self._app, sent)
 
     def held(self) -> Reply:
+        """Its answer."""
         return self._held.result(_PATIENCE_SECONDS)
 
     def many(self, requests: list[Sent], in_flight: int, note: Callable[[int, int], None]) -> None:
@@ -174,7 +193,7 @@ class Driver:
     """Asks one application its questions: each is prepared, asked and put away, so that each part can be counted."""
 
     def __init__(self, app: Any, *, on_a_loop: bool, protected: bool) -> None:
-        self._callers = _Loop(app) if on_a_loop else _Threads(app)
+        self._callers = LoopCallers(app) if on_a_loop else ThreadCallers(app)
         self._protected = protected
         self._keys = Keys()
         self._asked = QUESTIONS["new"]
