@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import secrets
+import statistics
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -23,7 +24,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import call_by_call, hardware, interleaved, save, stub, table, today, versions
+from benchmarks.measuring import (
+    Cost,
+    add_run_options,
+    call_by_call,
+    hardware,
+    interleaved,
+    load,
+    save,
+    stub,
+    table,
+    today,
+    versions,
+)
 from idem_middleware import AsyncEngine, DynamoDBStore, Engine, Options, Request, Response
 from idem_middleware.body import RequestBody
 from idem_middleware.records import KeptResponse, Record, Status
@@ -33,6 +46,8 @@ from idem_middleware.stores.dynamodb.lean.wire import encode
 from idem_middleware.stores.dynamodb.requests import create_request, swap_request
 
 BASE = "boto3, by hand"
+BLOCKING = "A new request, two writes: one caller that blocks"
+LOOPED = "A new request, two writes: an event loop"
 BODY = json.dumps({"amount": 1200, "currency": "EUR", "reference": "order-4711", "note": "x" * 120}).encode()
 HEADERS = (("content-type", "application/json"), ("content-length", str(len(BODY))))
 ANSWER = Response(
@@ -242,37 +257,39 @@ def plain_boto3(url: str) -> Callable[..., object]:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def report(requests: int, rounds: int, delay_ms: float) -> Iterator[str]:
-    """Lines of Markdown."""
+def report(requests: int, rounds: int, delay_ms: float, raw: dict[str, dict[str, list[float]]]) -> Iterator[str]:
+    """Lines of Markdown; `raw` takes up the CPU µs of each round or call."""
+
+    def told(title: str, costs: dict[str, list[Cost]], base: str) -> Iterator[str]:
+        raw[title] = {name: [cost.cpu_us for cost in own] for name, own in costs.items()}
+        yield from ("", f"## {title}", "")
+        yield from table(costs, base)
+
     yield f"# Clients, {today()}"
     yield ""
-    yield f"- {hardware()}; {os.getloadavg()[0]:.1f} processes wanted to run when it began"
+    yield f"- {hardware()}; {load()}"
     yield f"- {versions('boto3', 'urllib3', 'aiohttp', 'orjson')}"
     yield f"- `python -m benchmarks.clients --requests {requests} --rounds {rounds} --delay-ms {delay_ms:g}`"
     delay = ("--delay-ms", str(delay_ms))
     with stub(*delay) as url:
-        yield from ("", "## A new request, two writes: one caller that blocks", "")
-        yield from table(call_by_call(new_requests(url), requests * rounds), BASE)
+        yield from told(BLOCKING, call_by_call(new_requests(url), requests * rounds), BASE)
     with stub(*delay) as url, asyncio.Runner() as runner:
-        yield from ("", "## A new request, two writes: an event loop", "")
-        yield from table(interleaved(new_requests_on_a_loop(url, runner), requests, rounds), BASE)
+        yield from told(LOOPED, interleaved(new_requests_on_a_loop(url, runner), requests, rounds), BASE)
     for size in (65, 3000):
         with tempfile.TemporaryDirectory() as folder:
             item = Path(folder) / "item.json"
             found = completed(claim(4e9), os.urandom(size))
             item.write_bytes(encode(item_of(found)))
             with stub(*delay, "--found", str(item)) as url:
-                yield from ("", f"## A replay of {size} bytes, one write that fails: the store alone", "")
-                yield from table(call_by_call(replays(url, found), requests * rounds), "boto3")
+                title = f"A replay of {size} bytes, one write that fails: the store alone"
+                yield from told(title, call_by_call(replays(url, found), requests * rounds), "boto3")
 
 
 def main() -> None:
     """Print a report, and keep it if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=64, help="per variant and round")
-    parser.add_argument("--rounds", type=int, default=31, help="how often")
+    add_run_options(parser, requests=64, rounds=31)
     parser.add_argument("--delay-ms", type=float, default=0.0, help="how long the stub takes for an answer")
-    parser.add_argument("--save", action="store_true", help="into benchmarks/results, under today's date")
     arguments = parser.parse_args()
     os.environ.update(
         AWS_ACCESS_KEY_ID="stub",
@@ -280,11 +297,16 @@ def main() -> None:
         AWS_DEFAULT_REGION="eu-central-1",
     )
     lines = []
-    for line in report(arguments.requests, arguments.rounds, arguments.delay_ms):
+    raw: dict[str, dict[str, list[float]]] = {}
+    for line in report(arguments.requests, arguments.rounds, arguments.delay_ms, raw):
         print(line, flush=True)
         lines.append(line)
     if arguments.save:
-        save("clients", lines)
+        deciles = {
+            title: {name: statistics.quantiles(cpu, n=10, method="inclusive") for name, cpu in costs.items()}
+            for title, costs in raw.items()
+        }
+        save(f"clients-{arguments.delay_ms:g}ms" if arguments.delay_ms else "clients", lines, deciles)
 
 
 if __name__ == "__main__":

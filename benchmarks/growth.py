@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
 import resource
 import statistics
 import time
@@ -20,7 +19,7 @@ from itertools import count
 from threading import get_ident
 
 from benchmarks.clients import claim, completed
-from benchmarks.measuring import hardware, save, today, versions
+from benchmarks.measuring import hardware, load, save, today, versions
 from idem_middleware import Engine, Event, EventKind, Lease, MemoryStore, Options, Request, Response, StoreUnavailable
 from idem_middleware.body import RequestBody
 from idem_middleware.cache import AnswerCache
@@ -161,6 +160,8 @@ async def waiters(number: int, seconds: float) -> dict[str, float]:
     arrived = [asyncio.create_task(engine.run(post("one"), slow)) for _ in range(number)]
     await asyncio.sleep(0.3)  # they have arrived, each with its own call; from here on they only wait
     creates = store.calls
+    # The one for which all wait has a timer of its own: its work is a sleep.
+    timers = sum(not timer.cancelled() for timer in asyncio.get_running_loop()._scheduled) - 1  # type: ignore[attr-defined]  # noqa: SLF001  # nothing public tells
     cpu = time.process_time()
     meanwhile = asyncio.create_task(others_meanwhile())
     await owner
@@ -169,6 +170,7 @@ async def waiters(number: int, seconds: float) -> dict[str, float]:
     return {
         "store calls when they arrived": creates,
         "store calls while they waited": store.calls - creates,
+        "timers": timers,
         "CPU of all, ms": (time.process_time() - cpu) * 1000,
         "others: median, µs": statistics.median(latencies) * 1e6,
         "others: p99, µs": statistics.quantiles(latencies, n=100)[98] * 1e6,
@@ -251,19 +253,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most-keys", type=int, default=1_000_000)
     parser.add_argument("--most-leases", type=int, default=10_000)
+    parser.add_argument("--most-bytes", type=int, default=100_000_000)
+    parser.add_argument("--most-waiters", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=40.0, help="how long leases are kept, the brown-out aside")
     parser.add_argument("--save", action="store_true", help="into benchmarks/results, under today's date")
     arguments = parser.parse_args()
-    load = os.getloadavg()[0]
+    began = load()
     by_leases = {number: leases(number, arguments.seconds) for number in powers(arguments.most_leases)}
-    by_waiters = {number: asyncio.run(waiters(number, 5.0)) for number in (0, 1, 10, 100, 1000)}
-    by_bytes = turned(bodies(100_000_000))
+    by_waiters = {number: asyncio.run(waiters(number, 5.0)) for number in (0, *powers(arguments.most_waiters))}
+    by_bytes = turned(bodies(arguments.most_bytes))
     by_keys = turned(keys(arguments.most_keys))
     options = f"--most-keys {arguments.most_keys} --most-leases {arguments.most_leases} --seconds {arguments.seconds:g}"
     lines = [
         f"# Growth, {today()}",
         "",
-        f"- {hardware()}; {load:.1f} processes wanted to run when it began",
+        f"- {hardware()}; {began}",
         f"- {versions()}",
         f"- `python -m benchmarks.growth {options}`",
         *grid("Live keys", by_keys, "keys"),

@@ -35,7 +35,8 @@ __all__ = [
     "versions",
 ]
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("BENCHMARK_RESULTS") or Path(__file__).parent / "results")
+"""Where results are kept; a short look puts its own elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, requests: int, rounds: i
 
 def save(name: str, lines: Iterable[str], raw: object = None) -> None:
     """Keep a report among the results, under today's date, and what was measured beside it, for plots and targets."""
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{today()}-{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     if raw is not None:
         (RESULTS / f"{today()}-{name}.json").write_text(json.dumps(_shortened(raw)) + "\n", encoding="utf-8")

@@ -22,10 +22,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import hardware, today, versions
+from benchmarks.measuring import hardware, load, save, today, versions
 from idem_middleware import Engine, MemoryStore, Options
 from idem_middleware.body import RequestBody
 from idem_middleware.clock import Clock
@@ -42,7 +41,6 @@ WORK_SECONDS = 2.0
 PROBE_SECONDS = 0.02
 CROWD = 10_000
 POOL_THREADS = 64
-RESULTS = Path(__file__).parent / "results"
 
 
 class SlowStore(MemoryStore):
@@ -489,7 +487,7 @@ def main() -> None:
     lines = [
         f"# Pressure, {today()}",
         "",
-        f"- {hardware()}",
+        f"- {hardware()}; {load()}",
         f"- {versions('starlette', 'python-multipart')}",
         f"- `{' '.join(['python -m benchmarks.pressure', *chosen.scenarios])}`",
         "",
@@ -511,10 +509,9 @@ def main() -> None:
         lines += foreign_key_times()
         lines += ["", "## Work per byte of a body: CPU ns", ""]
         lines += ["| body | 64 KiB | 256 KiB | 1020 KiB | 4 MiB |", "|---|---:|---:|---:|---:|", *work_per_byte()]
-    text = "\n".join(lines) + "\n"
-    print(text)
+    print("\n".join(lines))
     if chosen.save:
-        (RESULTS / f"{today()}-pressure.md").write_text(text, encoding="utf-8")
+        save("pressure", lines)
 
 
 def _row(name: str) -> str:

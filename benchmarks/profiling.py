@@ -1,6 +1,6 @@
-"""Where the time of a new request goes: Starlette, a MemoryStore, one small JSON body, sampled by a timer.
+"""Where the time of a request goes: one framework, a MemoryStore, one small JSON body, sampled by a timer.
 
-    python -m benchmarks.profiling [--requests N]
+    python -m benchmarks.profiling [--framework NAME] [--question new] [--requests N]
 
 Every 0.7 ms of CPU time the running function is noted (POSIX only). What the standard library or Starlette does on our
 account is told apart from what it does in the bare application by measuring that, too.
@@ -9,7 +9,6 @@ account is told apart from what it does in the bare application by measuring tha
 from __future__ import annotations
 
 import argparse
-import asyncio
 import signal
 import time
 from collections import Counter
@@ -18,7 +17,8 @@ from types import FrameType
 from typing import Self
 
 from benchmarks.measuring import hardware, versions
-from benchmarks.overhead import application, call, fresh_keys
+from benchmarks.pairs import FRAMEWORKS, Pair
+from benchmarks.peers.questions import QUESTIONS, Keys
 
 _EVERY_SECONDS = 0.0007
 _WARM_UP = 2000
@@ -55,7 +55,16 @@ def _named(frame: FrameType) -> str:
     """The module's file, without where it is installed, and the function in it."""
     code = frame.f_code
     parts = Path(code.co_filename).with_suffix("").parts
-    for package in ("idem_middleware", "idem_starlette", "starlette", "benchmarks"):
+    for package in (
+        "idem_middleware",
+        "idem_starlette",
+        "idem_django",
+        "idem_flask",
+        "starlette",
+        "flask",
+        "django",
+        "benchmarks",
+    ):
         if package in parts:
             place = ".".join(parts[len(parts) - parts[::-1].index(package) - 1 :])
             break
@@ -64,15 +73,14 @@ def _named(frame: FrameType) -> str:
     return f"{place}:{code.co_qualname}"
 
 
-async def profiled(requests: int, *, protected: bool) -> tuple[float, Sampler]:
+def profiled(pair: Pair, question: str, requests: int, *, protected: bool) -> tuple[float, Sampler]:
     """CPU microseconds for each request, and where they went."""
-    app, keys = application(protected=protected), fresh_keys()
-    for _ in range(_WARM_UP):
-        await call(app, "POST", next(keys))
+    keys = Keys()
+    pair.ask(question, _WARM_UP, keys, protected=protected)()
+    ask = pair.ask(question, requests, keys, protected=protected)
     with Sampler() as sampler:
         began = time.process_time_ns()
-        for _ in range(requests):
-            await call(app, "POST", next(keys))
+        ask()
         took = time.process_time_ns() - began
     return took / requests / 1000, sampler
 
@@ -80,11 +88,15 @@ async def profiled(requests: int, *, protected: bool) -> tuple[float, Sampler]:
 def main() -> None:
     """Print two tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--framework", default="starlette", choices=FRAMEWORKS)
+    parser.add_argument("--question", default="new", choices=[name for name in QUESTIONS if name != "conflict"])
     parser.add_argument("--requests", type=int, default=60_000)
-    requests = parser.parse_args().requests
-    bare, _ = asyncio.run(profiled(requests, protected=False))
-    took, sampler = asyncio.run(profiled(requests, protected=True))
-    print(f"- {hardware()}; {versions('starlette')}; {requests} requests, {sampler.samples} samples")
+    given = parser.parse_args()
+    pair, requests = Pair.of(given.framework), given.requests
+    bare, _ = profiled(pair, given.question, requests, protected=False)
+    took, sampler = profiled(pair, given.question, requests, protected=True)
+    asked = f"{given.framework}, {given.question}, {requests} requests"
+    print(f"- {hardware()}; {versions('starlette', 'flask', 'django')}; {asked}, {sampler.samples} samples")
     print(f"- bare {bare:.1f} µs, protected {took:.1f} µs: {took - bare:.1f} µs are added\n")
     for title, counts in (("with all that it calls", sampler.whole), ("itself", sampler.own)):
         print(f"| function, {title} | µs |\n|---|---:|")

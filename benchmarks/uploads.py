@@ -12,7 +12,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.measuring import hardware, today, versions
+from benchmarks.measuring import hardware, load, save, today, versions
 from tests.support.probes import INSTALLED_FRAMEWORKS, running_probe
 from tests.support.uploads import MIB, Kind, peak_bytes, upload
 
@@ -31,7 +31,7 @@ def report(frameworks: list[str], mebibytes: int) -> list[str]:
     lines = [
         f"# Uploads of {mebibytes} MiB, {today()}",
         "",
-        f"- {hardware()}",
+        f"- {hardware()}; {load()}",
         f"- {versions('starlette', 'fastapi', 'django', 'flask', 'uvicorn', 'gunicorn')}",
         f"- `python -m benchmarks.uploads --mebibytes {mebibytes}`",
         "",
@@ -55,8 +55,7 @@ def main() -> None:
     chosen = parser.parse_args()
     lines = report(chosen.framework, chosen.mebibytes)
     if chosen.save:
-        path = Path(__file__).parent / "results" / f"{today()}-uploads.md"
-        path.write_text("\n".join(lines) + "\n")
+        save("uploads", lines)
 
 
 if __name__ == "__main__":
