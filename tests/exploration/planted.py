@@ -492,6 +492,21 @@ def _() -> Iterator[None]:
         yield
 
 
+@_bug("who looks for all leaves, and wakes nobody", "two waiters of one process, one is interrupted", "true refusals")
+def _() -> Iterator[None]:
+    leave = waiting.Flights.leave
+
+    def planted(self: waiting.Flights, ticket: waiting.Ticket) -> None:
+        others = [other for other in self._flights[ticket.pk].tickets if other is not ticket]
+        with ExitStack() as stack:
+            for other in others:
+                stack.enter_context(patch.object(other, "wake", lambda: None))
+            leave(self, ticket)
+
+    with patch.object(waiting.Flights, "leave", planted):
+        yield
+
+
 @_bug("a waiter gives up at the first look", "a waiter", "true refusals")
 def _() -> Iterator[None]:
     wait = Acquisition._wait

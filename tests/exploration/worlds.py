@@ -252,6 +252,13 @@ SMALL: tuple[World, ...] = tuple(
             delays=0,
             horizon=9.0,
         ),
+        World(
+            name="two waiters of one process, one is interrupted",
+            clients=(_A, replace(_B, place=1, patience=2 * _PATIENT), replace(_C, place=1, patience=LEASE)),
+            cuts=1,
+            delays=0,
+            horizon=3.0,
+        ),
         World(name="two asynchronous", clients=_ASYNC[:2], faults=1, fault_kinds=_UNHEARD, delays=0),
         World(name="two asynchronous, left behind", clients=_ASYNC[:2], delays=1),
         World(name="two asynchronous, tasks are cancelled", clients=_ASYNC[:2], cuts=1, delays=0),
