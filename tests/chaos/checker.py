@@ -21,6 +21,7 @@ _TEMPORARY = frozenset({(409, "in-progress"), (409, "retry-later"), (503, "store
 _UNKNOWN = (409, "outcome-unknown")
 _NOT_STORED = (409, "response-not-stored")
 _SHOWN_LINES = 12
+_LAST_MOMENT_SECONDS = 1.0  # between the end of the last handler and that of its process
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,21 @@ class _Judge:
             return any(other.request[:2] != one.request[:2] for other in others)
         if kind == (422, "credentials-changed"):
             return any(other.credentials != one.credentials for other in others)
-        return one.status == 500 and one.problem is None and one.fails and one.id in self._ran
+        of_handler = one.status == 500 and one.problem is None and one.id in self._ran
+        return of_handler and (one.fails or self._was_cut_off(case, one))
+
+    def _was_cut_off(self, case: _Case, one: Try) -> bool:
+        """Whether its server, which was leaving, cancelled the handler and answered for it: a documented limit."""
+        end = self._ends.get(one.id)
+        if end is None or end.status is not None:
+            return False
+        gone = self._gone.get(end.pid)
+        if gone is None or gone.at - end.at > _LAST_MOMENT_SECONDS:
+            return False
+        told = any(event.event == "abandoned" and event.pid == end.pid and event.at <= end.at for event in case.told)
+        if told:
+            self._exceptions["cancelled by a server that was leaving"] += 1
+        return told
 
     def _nothing_is_stuck(self, case: _Case) -> Iterator[Violation]:
         """When all is quiet and the last lease is over, every request gets a final answer."""
@@ -251,8 +266,19 @@ class _Judge:
         if not last:
             yield _violation("nothing is stuck", case, "never asked for when all was quiet", case.tries[-1:])
         for one in last.values():
-            if one.outcome != "answered" or (one.status or 0, one.problem or "") in _TEMPORARY:
-                yield _violation("nothing is stuck", case, "no final answer when all was quiet", [one, *case.runs])
+            if one.outcome == "answered" and (one.status or 0, one.problem or "") not in _TEMPORARY:
+                continue
+            if (one.status, one.problem) == (409, "in-progress") and self._was_locked_by_a_wrong_clock(case):
+                self._exceptions["claimed by a wrong clock, in a process that was killed before it knew"] += 1
+                continue
+            yield _violation("nothing is stuck", case, "no final answer when all was quiet", [one, *case.runs])
+
+    def _was_locked_by_a_wrong_clock(self, case: _Case) -> bool:
+        """Whether a process asked for this key that was ahead by more than a lease, never heard so, and is gone."""
+        ahead = {machine for machine, offset in self._history.clocks.items() if offset > self._policy.lease_seconds}
+        corrected = {event.pid for event in self._history.told if event.event == "clock_skewed"}
+        wrong = {up.pid for up in self._history.ups if up.machine in ahead} - corrected
+        return any(event.pid in wrong and event.pid in self._gone for event in case.told)
 
     def _nothing_is_lost(self, case: _Case) -> Iterator[Violation]:
         """What was acknowledged is there in the end."""

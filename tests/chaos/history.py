@@ -127,7 +127,10 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that a checker may look at. `logged` is the probe's own log: how often each name ran."""
+    """Everything that a checker may look at. `logged` is the probe's own log: how often each name ran.
+
+    `clocks` says how far the clock of each machine's processes was ahead, where it was wrong.
+    """
 
     policy: Policy
     tries: tuple[Try, ...] = ()
@@ -136,6 +139,8 @@ class History:
     told: tuple[Told, ...] = ()
     gone: tuple[Gone, ...] = ()
     logged: Mapping[str, int] = field(default_factory=dict)
+    ups: tuple[Up, ...] = ()
+    clocks: Mapping[int, float] = field(default_factory=dict)
 
 
 def dumped(line: Line) -> bytes:
@@ -160,7 +165,13 @@ def write_tries(path: Path, tries: Iterable[Try]) -> None:
         file.writelines(json.dumps(asdict(one)) + "\n" for one in tries)
 
 
-def history_of(policy: Policy, tries: Iterable[Try], lines: Iterable[Line], logged: Mapping[str, int]) -> History:
+def history_of(
+    policy: Policy,
+    tries: Iterable[Try],
+    lines: Iterable[Line],
+    logged: Mapping[str, int],
+    clocks: Mapping[int, float] | None = None,
+) -> History:
     """Put the histories together, each in the order of time."""
     every = sorted(lines, key=lambda line: line.at)
     return History(
@@ -171,4 +182,6 @@ def history_of(policy: Policy, tries: Iterable[Try], lines: Iterable[Line], logg
         tuple(line for line in every if isinstance(line, Told)),
         tuple(line for line in every if isinstance(line, Gone)),
         logged,
+        tuple(line for line in every if isinstance(line, Up)),
+        clocks or {},
     )

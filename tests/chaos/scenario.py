@@ -110,7 +110,8 @@ def run(scenario: Scenario, folder: Path) -> Report:
         (folder / "errors.log").write_text(fleet.errors())
     write_tries(folder / "tries.jsonl", clients.tries)
     (folder / "faults.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in vandal.history))
-    history = history_of(policy, clients.tries, read_trail(trail), _logged(log))
+    clocks = {number: machine.clock_offset for number, machine in enumerate(scenario.machines)}
+    history = history_of(policy, clients.tries, read_trail(trail), _logged(log), clocks)
     verdict = check(history)
     report = Report(
         scenario=scenario,

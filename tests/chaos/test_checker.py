@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.checker import Verdict, check
-from tests.chaos.history import End, Gone, History, Line, Policy, Run, Told, Try, dumped, history_of, read_trail
+from tests.chaos.history import End, Gone, History, Line, Policy, Run, Told, Try, Up, dumped, history_of, read_trail
 
 RETRY = Policy("retry", "retry", "retry", 2.0)
 REFUSE = Policy("refuse", "refuse", "refuse", 2.0)
@@ -65,7 +65,7 @@ def said(event: str, at: float, *, pid: int = 1, reason: str | None = None, dige
 def judged(
     tries: list[Try], lines: list[Line], policy: Policy = RETRY, logged: dict[str, int] | None = None
 ) -> Verdict:
-    return check(history_of(policy, tries, lines, logged or {}))
+    return check(history_of(policy, tries, lines, logged or {}, {0: 0.0, 1: 120.0, 2: -120.0}))
 
 
 def promises(verdict: Verdict) -> set[str]:
@@ -248,6 +248,54 @@ def stuck() -> tuple[list[Try], list[Line], Policy]:
     )
 
 
+def stuck_after_a_corrected_clock() -> tuple[list[Try], list[Line], Policy]:
+    tries, lines, policy = locked_by_a_wrong_clock()
+    return tries, [*lines, said("clock_skewed", 9.0, digest=None)], policy
+
+
+def stuck_although_its_process_lives() -> tuple[list[Try], list[Line], Policy]:
+    tries, lines, policy = locked_by_a_wrong_clock()
+    return tries, [line for line in lines if not isinstance(line, Gone)], policy
+
+
+def stuck_after_a_right_clock() -> tuple[list[Try], list[Line], Policy]:
+    tries, _, policy = locked_by_a_wrong_clock()
+    return tries, [Up(pid=1, at=1.0, machine=0), said("store_retried", 10.01), Gone(pid=1, at=10.5)], policy
+
+
+def locked_by_a_wrong_clock() -> tuple[list[Try], list[Line], Policy]:
+    return (
+        [lost("t1", 10.0, machine=1), refused("q", 60.0, 409, "in-progress", quiet=True)],
+        [Up(pid=1, at=1.0, machine=1), said("store_retried", 10.01), Gone(pid=1, at=10.5)],
+        RETRY,
+    )
+
+
+def an_error_of_a_handler_that_nobody_cancelled() -> tuple[list[Try], list[Line], Policy]:
+    tries, lines, policy = cut_off_by_a_leaving_server()
+    return tries, [line for line in lines if not isinstance(line, Told)], policy
+
+
+def an_error_of_a_server_that_stays() -> tuple[list[Try], list[Line], Policy]:
+    tries, lines, policy = cut_off_by_a_leaving_server()
+    return tries, [line for line in lines if not isinstance(line, Gone)], policy
+
+
+def cut_off_by_a_leaving_server() -> tuple[list[Try], list[Line], Policy]:
+    return (
+        [refused("t1", 10.0, 500, None), tried("q", 20.0, quiet=True)],
+        [
+            ran("t1"),
+            said("abandoned", 13.9),
+            ended("t1", 14.0, status=None),
+            Gone(pid=1, at=14.1),
+            ran("q", 20.0, pid=2),
+            ended("q", 20.05, pid=2),
+        ],
+        RETRY,
+    )
+
+
 def unreachable() -> tuple[list[Try], list[Line], Policy]:
     return [lost("t1", 10.0), lost("q", 60.0, quiet=True)], [ran("t1")], RETRY
 
@@ -319,6 +367,11 @@ def nobody_asked() -> tuple[list[Try], list[Line], Policy]:
         (another_body_ran, "one request a key"),
         (the_handler_saw_another_body, "one request a key"),
         (stuck, "nothing is stuck"),
+        (stuck_after_a_corrected_clock, "nothing is stuck"),
+        (stuck_although_its_process_lives, "nothing is stuck"),
+        (stuck_after_a_right_clock, "nothing is stuck"),
+        (an_error_of_a_handler_that_nobody_cancelled, "every answer has its reason"),
+        (an_error_of_a_server_that_stays, "every answer has its reason"),
         (unreachable, "nothing is stuck"),
         (never_asked_again, "nothing is stuck"),
         (acknowledged_and_lost, "nothing acknowledged is lost"),
@@ -337,6 +390,14 @@ def test_a_planted_violation_is_found(planted: Planted, promise: str) -> None:
     verdict = judged(*planted())
     assert promise in promises(verdict)
     assert all(str(violation) for violation in verdict.violations)
+
+
+@pytest.mark.parametrize("limit", [locked_by_a_wrong_clock, cut_off_by_a_leaving_server])
+def test_a_documented_limit_is_counted_apart(limit: Planted) -> None:
+    """Where all that the documentation says of it holds: each part that is missing makes it a violation."""
+    verdict = judged(*limit())
+    assert not verdict.violations
+    assert sum(verdict.exceptions.values()) == 1
 
 
 def test_the_log_of_the_probe_is_believed_more_than_the_trail() -> None:
