@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,12 +12,21 @@ from tests.servers.probes import DEMANDING, ONE_WORKER, SHORT_LEASES, TWO_WORKER
 from tests.support.fault_proxy import FaultProxy, running_fault_proxy
 from tests.support.probes import INSTALLED_FRAMEWORKS
 
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
 _WORKERS = {1: ONE_WORKER, 2: TWO_WORKERS}
-_EVERYWHERE = [
-    pytest.param((framework, setup), id=f"{framework}-{workers}")
-    for framework in INSTALLED_FRAMEWORKS
-    for workers, setup in _WORKERS.items()
-]
+_PAIRS_AT_ONCE = ("fastapi", "flask")  # one behind uvicorn, one behind gunicorn: the others' pairs are thorough tests
+
+
+def _everywhere() -> Iterator[ParameterSet]:
+    for framework in INSTALLED_FRAMEWORKS:
+        for workers, setup in _WORKERS.items():
+            later = workers > 1 and framework not in _PAIRS_AT_ONCE
+            marks = [pytest.mark.thorough] if later else []
+            yield pytest.param((framework, setup), id=f"{framework}-{workers}", marks=marks)
+
+
 on_all_frameworks = pytest.fixture(params=INSTALLED_FRAMEWORKS)
 
 
@@ -35,7 +45,7 @@ def probes(dynamodb_local: str, proxy: FaultProxy, tmp_path_factory: pytest.Temp
     probes.stop()
 
 
-@pytest.fixture(params=_EVERYWHERE)
+@pytest.fixture(params=_everywhere())
 def service(request: pytest.FixtureRequest, probes: Probes) -> Iterator[Service]:
     """The product's defaults, with one worker and with two."""
     with probes.service(*request.param) as service:
