@@ -17,7 +17,11 @@ from benchmarks.measuring import RESULTS, newest
 _OURS, _OTHERS = "#b04020", "#808890"
 
 
-def bars(plt: Any, title: str, file: str, panels: Mapping[str, Mapping[str, list[float]]], unit: str) -> None:
+Rows = Mapping[str, list[float]]
+"""What is shown in one panel: a bar for each name, from the figures of all rounds."""
+
+
+def bars(plt: Any, title: str, file: str, panels: Mapping[str, Rows], unit: str) -> None:
     """A panel of horizontal bars for each kind: the median of all rounds, and their middle half."""
     panels = {kind: rows for kind, rows in panels.items() if rows}
     lengths = [len(rows) for rows in panels.values()]
@@ -42,36 +46,40 @@ def bars(plt: Any, title: str, file: str, panels: Mapping[str, Mapping[str, list
         panel.set_title(kind, fontsize=9, loc="left")
     axes[-1, 0].set_xlabel(unit)
     figure.suptitle(title, fontsize=11)
-    figure.savefig(RESULTS / f"{file}.png", dpi=90)
+    figure.savefig(RESULTS / f"{file}.png", dpi=80)
     plt.close(figure)
 
 
 def compared(plt: Any, name: str, unit: str) -> Iterator[str]:
-    """Each question of a comparison: one request at a time, and the most at a time."""
+    """Each question of a comparison: one request at a time and, on DynamoDB, the most at a time, too."""
     found = newest(name)
     if found is None:
         return
     date, results = found
     for question, by_width in results.items():
-        for width in sorted({min(by_width, key=int), max(by_width, key=int)}, key=int):
-            cells = {variant: cell["cpu_us"] for variant, cell in by_width[width].items()}
-            panels = {
-                "in memory": {v: cpu for v, cpu in cells.items() if v.endswith(("bare", "memory"))},
-                "on DynamoDB": {v: cpu for v, cpu in cells.items() if not v.endswith(("bare", "memory"))},
+        panels: dict[str, Rows] = {}
+        one, most = min(by_width, key=int), max(by_width, key=int)
+        for where, width in (("memory", one), ("DynamoDB", one), ("DynamoDB", most)):
+            panels[f"{where}, {width} in flight"] = {
+                variant: cell["cpu_us"]
+                for variant, cell in by_width[width].items()
+                if variant.endswith(("bare", "memory")) is (where == "memory")
             }
-            file = f"{date}-{name}-{question.replace(', ', '-').replace(' ', '')}-{width}"
-            bars(plt, f"{question}, {width} in flight ({name}, {date})", file, panels, unit)
-            yield file
+        file = f"{date}-{name}-{question.replace(', ', '-').replace(' ', '')}"
+        bars(plt, f"{question} ({name}, {date})", file, panels, unit)
+        yield file
 
 
-def uncovered(plt: Any) -> Iterator[str]:
-    """What a GET that is not covered costs more than in the bare application."""
-    found = newest("uncovered")
-    if found is not None:
-        date, results = found
-        file = f"{date}-uncovered"
-        title = f"An uncovered GET, over the bare application ({date})"
-        bars(plt, title, file, {"pairs of rounds": results}, "CPU µs per request")
+def overhead(plt: Any) -> Iterator[str]:
+    """What each kind of request costs more than in the bare application, in each framework."""
+    found = newest("overhead")
+    if found is None:
+        return
+    date, results = found
+    for question in next(iter(results.values())):
+        rows = {f"{framework}, ours": questions[question]["added"] for framework, questions in results.items()}
+        file = f"{date}-overhead-{question}"
+        bars(plt, f"{question}: added to the bare application ({date})", file, {"": rows}, "CPU µs per request")
         yield file
 
 
@@ -120,7 +128,7 @@ def main() -> None:
     drawn = [
         *compared(plt, "peers", "CPU of the whole process, µs per request"),
         *compared(plt, "serving", "CPU of the server, µs per request"),
-        *uncovered(plt),
+        *overhead(plt),
         *instructions(plt),
         *growth(plt),
     ]
