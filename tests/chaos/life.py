@@ -43,8 +43,8 @@ _CYCLE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 # Pools of the product's that begin with no threads and get more when all are busy, up to their bounds.
-_POOLS = ("idem-store", "idempotency-renewal", "idempotency-upkeep")
-_POOLED_AT_MOST = 50 + 16 + 8
+_POOLS = ("idem-store", "idempotency-renewal", "idempotency-recording", "idempotency-upkeep")
+_POOLED_AT_MOST = 50 + 16 + 8 + 4 + 1  # the last is the one that schedules
 
 
 @dataclass(frozen=True, slots=True)

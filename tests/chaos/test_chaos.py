@@ -16,13 +16,17 @@ from tests.conftest import REQUIRE_VARIABLE
 from tests.support.dynamodb_local import DynamoDBLocalMissingError, locate
 from tests.support.probes import INSTALLED_FRAMEWORKS
 
-pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local, pytest.mark.chaos]
+pytestmark = [pytest.mark.processes, pytest.mark.dynamodb_local]
 
 # One of each kind of server, as far as they are installed; the long run has them all.
 _ASGI = [name for name in ("starlette", "fastapi", "django-asgi") if name in INSTALLED_FRAMEWORKS][:1]
 _WSGI = [name for name in ("flask", "django-wsgi") if name in INSTALLED_FRAMEWORKS][:1]
 # A worker dies, the store goes away and comes back, another worker is asked to leave while all begin anew.
 _SCRIPT: tuple[Fault, ...] = ("kill", "outage", "retire")
+
+
+# On CI the same faults every time: what is judged there is the change. Elsewhere others each time, and in the long run.
+_SEED = 20_261_129 if os.environ.get("CI") == "true" else secrets.randbits(32)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,7 @@ def test_every_promise_holds_while_workers_die_and_the_store_comes_and_goes(
         policy=policy,
         requests=150,
         seconds=20,
-        seed=secrets.randbits(32),
+        seed=_SEED,
         machines=(Machine(), Machine(clock_offset=clock_offset)),
         threads=12,
         pace=Pace(least_seconds=0.2, most_seconds=0.6, script=_SCRIPT),
