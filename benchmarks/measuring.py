@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ __all__ = [
     "Cost",
     "add_run_options",
     "call_by_call",
+    "child",
     "hardware",
     "interleaved",
     "load",
@@ -37,6 +38,7 @@ __all__ = [
 
 RESULTS = Path(os.environ.get("BENCHMARK_RESULTS") or Path(__file__).parent / "results")
 """Where results are kept; a short look puts its own elsewhere."""
+_STOP_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +108,26 @@ def _low_and_middle(values: Iterable[float]) -> tuple[float, float]:
 
 
 @contextmanager
-def stub(*arguments: str) -> Iterator[str]:
-    """A stub DynamoDB in a process of its own, for the length of the block; its URL."""
-    command = [sys.executable, "-m", "benchmarks.stub", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # our own module
+def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process for the length of the block."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:  # our own modules
         try:
-            output: IO[str] | None = process.stdout
-            assert output is not None
-            yield f"http://127.0.0.1:{output.readline().split()[-1]}"
+            yield process
         finally:
             process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextmanager
+def stub(*arguments: str) -> Iterator[str]:
+    """A stub DynamoDB in a process of its own, for the length of the block; its URL."""
+    with child([sys.executable, "-m", "benchmarks.stub", *arguments]) as process:
+        output: IO[str] | None = process.stdout
+        assert output is not None
+        yield f"http://127.0.0.1:{output.readline().split()[-1]}"
 
 
 def hardware() -> str:

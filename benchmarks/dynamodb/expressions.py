@@ -37,6 +37,8 @@ def _tokens(text: str) -> list[str]:
 
 
 def _operand(token: str) -> Operand:
+    if not token:
+        raise ValueError("not understood: it ends too early")
     if token[0] == ":":
         return lambda _item, _names, values: values[token]
     if token[0] == "#":

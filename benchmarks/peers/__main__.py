@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks.measuring import load, save
+from benchmarks.measuring import child, load, save
 from benchmarks.peers.environments import ROOT, interpreter, variables
 from benchmarks.peers.turns import Cost, add_options, chosen, dynamodb, measure, report
 from benchmarks.peers.variants import Variant
@@ -30,11 +30,7 @@ class Worker:
     def __init__(self, variant: Variant, url: str, stack: ExitStack) -> None:
         self.variant = variant
         command = [interpreter(variant.environment), "-m", "benchmarks.peers.worker", variant.name, url]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=variables()
-        )
-        stack.callback(self._process.wait, 10)
-        stack.callback(self._process.terminate)
+        self._process = stack.enter_context(child(command, stdin=subprocess.PIPE, cwd=ROOT, env=variables()))
         self._line()
 
     def prepare(self, question: str, requests: int) -> None:

@@ -82,7 +82,7 @@ def tables(results: Results, order: Iterable[str]) -> Iterator[str]:
 
 
 def _line(variant: str, cells: Mapping[str, Mapping[str, Any]]) -> str:
-    cell, more = cells[variant], "| |"
+    cell, more = cells[variant], "| | |"
     if f"{variant.partition(', ')[0]}, bare" in cells:
         each = added(cells, variant)
         low, *_, high = statistics.quantiles(each, n=10, method="inclusive") if len(each) > 1 else each * 2

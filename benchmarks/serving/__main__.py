@@ -14,14 +14,13 @@ import argparse
 import asyncio
 import os
 import re
-import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 
-from benchmarks.measuring import load, save
+from benchmarks.measuring import child, load, save
 from benchmarks.peers.environments import ROOT, interpreter, variables
 from benchmarks.peers.questions import QUESTIONS, Keys, Sent, unexpected
 from benchmarks.peers.turns import Cost, add_options, chosen, dynamodb, measure, report
@@ -36,19 +35,19 @@ _PATIENCE_SECONDS = 30.0
 class Server:
     """One variant behind its server."""
 
-    def __init__(self, variant: Variant, url: str, core: int, runner: asyncio.Runner, *, plain: bool) -> None:
+    def __init__(self, variant: Variant, url: str, core: int, stack: ExitStack, *, plain: bool) -> None:
         self.variant = variant
-        self._runner = runner
         command = [interpreter(variant.environment), "-m", "benchmarks.serving.server", variant.name, url, str(core)]
         command += ["--plain"] if plain else []
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=variables())
+        self._process = stack.enter_context(child(command, cwd=ROOT, env=variables()))
         self._keys = Keys()
         self._is_protected = variant.protection != "bare"
 
-    def wait_until_it_serves(self) -> None:
-        """It says where it listens when it does."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+    def wait_until_it_serves(self, runner: asyncio.Runner) -> None:
+        """It says where it listens when it does; the runner is for those who call it."""
+        self._runner = runner
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line.startswith("serving "):
             raise RuntimeError(f"{self.variant.name} does not start; look at what it said")
         _, pid, port = line.split()
@@ -96,6 +95,10 @@ class Server:
         if self._held is not None:
             self._runner.run(self._let_go(self._held))
 
+    def close(self) -> None:
+        """Close the connections to it."""
+        self._runner.run(self._clients.aclose())
+
     async def _let_go(self, held: asyncio.Task[object]) -> None:
         await self._clients.send([_OPEN], 1)
         await asyncio.wait_for(held, _PATIENCE_SECONDS)
@@ -123,18 +126,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     began = load()
     core, mine = cores()
     with ExitStack() as stack:
-        runner = stack.enter_context(asyncio.Runner())
-        servers = []
         for variant in chosen(given.only):
             interpreter(variant.environment)
+        stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
         os.sched_setaffinity(0, mine)  # the stub inherits it
         url, counted = dynamodb(given, stack)
-        for variant in chosen(given.only):
-            servers.append(Server(variant, url, core, runner, plain=given.plain))
-            stack.callback(servers[-1].process.wait, 30)
-            stack.callback(servers[-1].process.terminate)
+        servers = [Server(variant, url, core, stack, plain=given.plain) for variant in chosen(given.only)]
+        runner = stack.enter_context(asyncio.Runner())
         for server in servers:
-            server.wait_until_it_serves()
+            server.wait_until_it_serves(runner)
+            stack.callback(server.close)
         results = measure(servers, given, counted)
     lines = list(report("Behind servers", began, given, "benchmarks.serving" + " --plain" * given.plain, results))
     print("\n".join(lines))

@@ -30,23 +30,32 @@ def wire(sent: Sent) -> bytes:
 class _Connection(asyncio.Protocol):
     """Sends one request after the other, as they come from an iterator that it shares with others."""
 
+    def __init__(self) -> None:
+        self._done: asyncio.Future[None] | None = None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._done.done():
+        if self._done is not None and not self._done.done():
             self._done.set_exception(exc or ConnectionError("the server has closed the connection"))
 
     def start(self, requests: Iterator[bytes], replies: list[Reply]) -> asyncio.Future[None]:
         """Begin; what it gives is done when there are no more."""
         self._requests, self._replies = requests, replies
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done = done
         self._send()
-        return self._done
+        return done
+
+    def close(self) -> None:
+        """No more will be sent."""
+        self._transport.abort()
 
     def _send(self) -> None:
         request = next(self._requests, None)
         if request is None:
+            assert self._done is not None
             self._done.set_result(None)
             return
         self._received, self._wanted, self._began = b"", 0, time.perf_counter()
@@ -93,6 +102,12 @@ class Clients:
         replies: list[Reply] = []
         await self._spare.start(iter([request]), replies)
         return replies[0]
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for each in (*self._connections, *filter(None, [self._spare])):
+            each.close()
+        await asyncio.sleep(0)
 
     async def _connected(self) -> _Connection:
         loop = asyncio.get_running_loop()
