@@ -135,9 +135,9 @@ def completion(key: str, answer: dict[str, Any]) -> dict[str, Any]:
     return {
         "TableName": TABLE,
         "Key": {"pk": {"S": key}},
-        "UpdateExpression": "SET #s = :s, response = :r",
+        "UpdateExpression": "SET #s = :s, #r = :r",
         "ConditionExpression": "#s = :p",
-        "ExpressionAttributeNames": {"#s": "status"},
+        "ExpressionAttributeNames": {"#s": "status", "#r": "response"},
         "ExpressionAttributeValues": {
             ":s": {"S": "COMPLETED"},
             ":p": {"S": "PENDING"},

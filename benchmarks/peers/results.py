@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Cell", "Results", "added", "tables"]
+__all__ = ["COUNTED", "Cell", "Results", "added", "tables"]
 
 
 @dataclass(slots=True)
@@ -19,9 +19,8 @@ class Cell:
     peak_mb: list[float] = field(default_factory=list)
     latencies_us: list[float] = field(default_factory=list)
     requests: int = 0
-    calls: int = 0
-    write_units: int = 0
-    read_units: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    """Calls of DynamoDB, and its capacity units; nothing where nobody counts."""
     unexpected: int = 0
 
     def note(self, cost: Mapping[str, Any], requests: int, counts: Mapping[str, int]) -> None:
@@ -32,9 +31,8 @@ class Cell:
         self.latencies_us += cost["latencies_us"]
         self.requests += requests
         self.unexpected += cost["unexpected"]
-        self.calls += counts.get("calls", 0)
-        self.write_units += counts.get("write_units", 0)
-        self.read_units += counts.get("read_units", 0)
+        for name, counted in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + counted
 
     def as_json(self) -> dict[str, Any]:
         """For the file of results: figures per request, the CPU of each round."""
@@ -45,12 +43,12 @@ class Cell:
             "p99_us": hundredths[98],
             "per_second": 1e6 / statistics.median(self.wall_us),
             "peak_mb": statistics.median(self.peak_mb),
-            "calls": self.calls / self.requests,
-            "write_units": self.write_units / self.requests,
-            "read_units": self.read_units / self.requests,
+            **{name: self.counts[name] / self.requests if name in self.counts else None for name in COUNTED},
             "unexpected": self.unexpected / self.requests,
         }
 
+
+COUNTED = ("calls", "write_units", "read_units")
 
 Results = dict[str, dict[str, dict[str, dict[str, Any]]]]
 """Question, in flight, variant: `Cell.as_json`."""
@@ -89,6 +87,6 @@ def _line(variant: str, cells: Mapping[str, Mapping[str, Any]]) -> str:
         more = f"| {statistics.median(each):+.1f} | {low:+.1f} to {high:+.1f} |"
     return (
         f"| {variant} | {statistics.median(cell['cpu_us']):.1f} {more} {cell['p50_us']:.0f} | {cell['p99_us']:.0f} | "
-        f"{cell['per_second']:,.0f} | {cell['peak_mb']:.0f} | {cell['calls']:.2f} | {cell['write_units']:.2f} | "
-        f"{cell['read_units']:.2f} |"
+        f"{cell['per_second']:,.0f} | {cell['peak_mb']:.0f} | "
+        f"{' | '.join('-' if cell[name] is None else f'{cell[name]:.2f}' for name in COUNTED)} |"
     )

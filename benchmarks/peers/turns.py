@@ -13,7 +13,7 @@ from benchmarks.dynamodb.local import dynamodb_local
 from benchmarks.measuring import add_run_options, hardware, stub, today
 from benchmarks.peers.environments import installed
 from benchmarks.peers.questions import QUESTIONS
-from benchmarks.peers.results import Cell, Results, tables
+from benchmarks.peers.results import COUNTED, Cell, Results, tables
 from benchmarks.peers.variants import VARIANTS, Variant
 
 __all__ = ["Player", "add_options", "chosen", "counts", "dynamodb", "measure", "report"]
@@ -29,12 +29,14 @@ class Player(Protocol):
     @property
     def variant(self) -> Variant:
         """Which one."""
+        ...
 
     def prepare(self, question: str, requests: int) -> None:
         """Make so many requests, and send the one that they presuppose."""
 
     def measure(self, in_flight: int) -> Cost:
         """Send them, so many at a time."""
+        ...
 
     def put_away(self) -> None:
         """Let go whoever was held."""
@@ -69,7 +71,7 @@ def counts(url: str | None) -> dict[str, int]:
         return {}
     with urlopen(f"{url}/counts") as answer:  # noqa: S310  # loopback
         found: dict[str, Any] = json.load(answer)
-    return {name: found[name] for name in ("calls", "write_units", "read_units")}
+    return {name: found[name] for name in COUNTED}
 
 
 def measure(players: Sequence[Player], given: argparse.Namespace, counted: str | None) -> Results:
