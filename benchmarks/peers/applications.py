@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from threading import Event
 from types import ModuleType
@@ -25,8 +24,19 @@ Guard = Callable[[str, bytes, Work], Answer]
 AsyncGuard = Callable[[str, bytes, Work], Awaitable[Answer]]
 
 ANSWER = {"id": "ch_1", "status": "succeeded", "amount": 1200, "currency": "EUR"}
-LARGE_ANSWER = {"data": b64encode(random.Random(1).randbytes(75_000)).decode()}  # noqa: S311  # any bytes
-"""100,000 characters that compress by a quarter, as base64 does."""
+
+
+def _export(characters: int) -> str:
+    """Charges, as a report lists them."""
+    chance = random.Random(1)  # noqa: S311  # any numbers, always the same
+    lines = (
+        f"ch_{chance.randbytes(8).hex()},{chance.randrange(100_000)},EUR,succeeded,2026-11-29" for _ in range(3000)
+    )
+    return " ".join(lines)[:characters]
+
+
+LARGE_ANSWER = {"data": _export(100_000)}
+"""It compresses to a third."""
 
 
 class _Gate:
