@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib
 import importlib.abc
 import importlib.util
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -36,15 +38,27 @@ _TIMES_SLOWER = 4
 # others have the machine, more, lest it waits for ever.
 _TIMES_CLOCK = 10
 _PROFILE = "mutation"
+_OFTEN = 50  # mutants between two words about how far it is
 _OPTIONS = (
     "-qx",
     *("-m", "not dynamodb_local"),
     "--assert=plain",  # no mutant's process has the time to rewrite anything
     "--tb=line",
+    "--confcutdir=tests",  # the README's examples are none of the tests
     *("-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"),
     *("--hypothesis-seed=0", f"--hypothesis-profile={_PROFILE}"),
 )
-_NOT_OURS = ("pytest", "hypothesis", "boto3", "botocore.exceptions", "asyncio", "jmespath", "python_multipart", "moto")
+_NOT_OURS = (
+    "pytest",
+    "_hypothesis_pytestplugin",
+    "hypothesis",
+    "boto3",
+    "botocore.exceptions",
+    "asyncio",
+    "jmespath",
+    "python_multipart",
+    "moto",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,11 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", default="1/1", help="only every so manieth of them: 1/4, 2/4, …")
     parser.add_argument("--list", action="store_true", help="show the mutants, and run nothing")
     parsed = parser.parse_args(arguments)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     for name in _NOT_OURS:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     if ours := [name for name in sys.modules if name.startswith("idem_middleware")]:
         raise AssertionError(f"the product was imported before it was mutated: {ours}")
+    _warm()
+    gc.collect()
+    gc.freeze()  # pytest collects all garbage of a process at its end: not what all of them have from here
     listed = reasons()
     wanted = [name for name in TESTS if not parsed.module or name.rpartition(".")[2] in parsed.module]
     part, parts = map(int, parsed.part.split("/"))
@@ -74,7 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         began_at = time.monotonic()
         alive = []
-        for mutant, killed in tried(module, path, chosen, parsed.workers):
+        for number, (mutant, killed) in enumerate(tried(module, path, chosen, parsed.workers), 1):
+            if number % _OFTEN == 0:
+                _print(f"  {number} of {len(chosen)} tried")
             if not killed:
                 alive.append(mutant)
                 _print(f"  SURVIVED line {mutant.line}: {mutant.name}{' (listed)' if mutant.name in listed else ''}")
@@ -133,10 +153,7 @@ def _forked(module: str, path: Path, mutant: Mutant | None, *, limit_seconds: in
     signal.alarm(_TIMES_CLOCK * limit_seconds)
     status = 1
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
-            os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-            status = _tested(module, path, mutant)
+        status = _tested(module, path, mutant)
     except BaseException:  # noqa: BLE001 - a mutant may do anything, and its process must end here
         traceback.print_exc()
     finally:
@@ -151,14 +168,29 @@ def _tested(module: str, path: Path, mutant: Mutant | None) -> int:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
     import pytest  # noqa: PLC0415 - only in the child
-    from hypothesis import Phase, settings  # noqa: PLC0415
 
-    # The first example that fails is enough: no time is spent on making it smaller.
-    settings.register_profile(_PROFILE, deadline=None, database=None, phases=(Phase.explicit, Phase.generate))
     for tests in TESTS[module]:
         if failed := int(pytest.main([*_OPTIONS, tests])):
             return failed
     return 0
+
+
+def _warm() -> None:
+    """Make once what Hypothesis would make anew in every process: tables of all characters take it seconds."""
+    from hypothesis import Phase, given, settings  # noqa: PLC0415 - not for --list
+    from hypothesis import strategies as st  # noqa: PLC0415
+
+    # The first example that fails is enough: no time is spent on making it smaller.
+    settings.register_profile(_PROFILE, deadline=None, database=None, phases=(Phase.explicit, Phase.generate))
+
+    @settings(settings.get_profile(_PROFILE), max_examples=1)
+    @given(st.tuples(st.text(), st.text(st.characters(max_codepoint=255)), st.from_regex("a", fullmatch=True)))
+    def read(texts: tuple[str, ...]) -> None:
+        """Has nothing to do."""
+
+    with warnings.catch_warnings():  # to be slow here is the point
+        warnings.simplefilter("ignore")
+        read()
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -187,4 +219,7 @@ def _print(text: str) -> None:
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    sys.exit(main())
+    with tempfile.TemporaryDirectory() as folder:  # nothing of it is kept for the next run
+        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
+        outcome = main()
+    sys.exit(outcome)
