@@ -428,7 +428,7 @@ class Undo:
         if len(self._owners) < _MOST_UNCERTAIN:
             self._owners.add(attempt.owner)
         tried, refuses = attempt.tried, attempt.options.on_abandoned == "refuse"
-        if tried is not None:
+        if tried is not None:  # pragma: no branch - whoever undoes has tried to write
             self._until = max(self._until, tried.bound_until if refuses else tried.expires_at)
         if old is not None:
             self._before.add((old.owner, old.version))

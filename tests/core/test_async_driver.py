@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from idem_middleware import AsyncLease, EventKind, Options, Response
+from idem_middleware import AsyncLease, EventKind, Lease, Options, Response
 from idem_middleware.aio import acquisition
 from idem_middleware.aio.concurrency import Recordings, Signal, _alarms_of, in_thread, pause
 from idem_middleware.aio.engine import AsyncEngine
@@ -608,3 +608,14 @@ def no_task_is_forgotten() -> Iterator[None]:
     import gc  # noqa: PLC0415
 
     gc.collect()
+
+
+def test_a_lease_of_a_thread_can_be_used_on_a_loop(process: Process) -> None:
+    """As a coroutine view has it under a server of threads: one claim, and one end."""
+    lease = process.lease()
+    assert isinstance(lease, Lease)
+    shared = process.asynchronous.lease_of(lease)
+    assert isinstance(asyncio.run(shared.settle(CREATED)), Recorded)
+    assert lease.settled
+    assert shared.claim is lease.claim
+    assert process.replay() == CREATED

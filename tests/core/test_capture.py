@@ -59,6 +59,35 @@ class TestWhatMayBeSeen:
         assert not capture_of(201).complete_at_head
 
 
+class TestTheEnd:
+    """The last piece, which servers of event loops name as such."""
+
+    def test_shows_what_was_held_back_and_what_came_last(self) -> None:
+        capture = capture_of(length=4)
+        assert capture.passing(b"abc") == b"abc"
+        assert capture.passing(b"d") == b""
+        assert not capture_of(length=4).is_whole
+        assert capture.is_whole
+        assert capture.ending() == b"d"
+        assert capture.response() == Response(200, (("Content-Length", "4"),), b"abcd")
+
+    def test_may_be_a_piece_of_its_own(self) -> None:
+        capture = capture_of(length=4)
+        assert capture.passing(b"ab") == b"ab"
+        assert not capture.is_whole
+        assert capture.ending(b"cd") == b"cd"
+        assert capture.is_whole
+
+    @pytest.mark.parametrize("status", [204, 304])
+    def test_is_nothing_where_the_status_has_no_body(self, status: int) -> None:
+        assert capture_of(status).ending(b"stray") == b""
+
+    def test_of_an_answer_without_a_length_can_not_be_known(self) -> None:
+        capture = capture_of()
+        capture.passing(b"abc")
+        assert not capture.is_whole
+
+
 class TestWhatIsKept:
     """For a replay."""
 

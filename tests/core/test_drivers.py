@@ -27,10 +27,12 @@ from idem_middleware import (
     StoreUnavailable,
     claims,
 )
+from idem_middleware.claims import undo_later
 from idem_middleware.outcomes import Refused, Unprotected
 from idem_middleware.records import OmittedResponse
 from idem_middleware.settling import Superseded
 from idem_middleware.testing import Fault, ManualClock
+from tests.core.support.records import attempt_of
 from tests.core.support.stores import ChunkStore, NarrowStore, UnfinishedStore
 from tests.core.support.worlds import CREATED, AnyLease, AsyncWorld, SyncWorld, World, request
 
@@ -763,6 +765,34 @@ def test_many_uncertain_claims_are_looked_after_for_a_lease_only(world: World, m
     assert len(world.upkeep) == 3
     world.pass_by(10)
     assert len(world.upkeep) == 1
+
+
+def test_undoing_goes_on_for_a_claim_that_came_during_the_look(world: World) -> None:
+    """It may land after it."""
+    world.store.fail(Fault.LOST_REPLY, on="create")
+    assert world.problem() == "store-unavailable"
+
+    def once_more() -> None:
+        world.store.fail(Fault.LOST_REQUEST, on="create")
+        undo_later(world.runtime, replace(attempt_of(), pk=world.record().pk, owner="one more"), None)
+
+    world.store.before(once_more, on="load")
+    world.upkeep.run_due()
+    assert len(world.upkeep) == 1
+    world.pass_by(10)
+    assert len(world.upkeep) == 0
+
+
+def test_an_answer_that_was_thrown_away_is_recorded_as_not_kept(world: World) -> None:
+    """Its server said nothing of it: the work is done, and a retry learns where to look."""
+    lease = world.lease()
+    lease.drop("/orders/1")
+    lease.drop("/orders/2")
+    assert lease.settled
+    world.pass_by(1)
+    outcome = world.acquire()
+    assert isinstance(outcome, Refused)
+    assert (outcome.problem.type.slug, outcome.problem.location) == ("response-not-stored", "/orders/1")
 
 
 def test_undoing_starts_over_when_its_write_is_overtaken(world: World) -> None:

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from idem_middleware import Event, EventKind, LoggingObserver, MemoryStore, Options
-from idem_middleware.events import emit
+from idem_middleware.events import emit, level_of
 from idem_middleware.runtime import Runtime
 
 EVENT = Event(kind=EventKind.REFUSED, key_digest="0123456789ab", reason="key-reused", status=422)
@@ -98,3 +98,18 @@ def test_an_observer_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) 
         emit((broken, seen.append), EVENT)
     assert seen == [EVENT]
     assert "an observer failed on the event refused" in caplog.text
+
+
+def test_observers_that_log_to_one_place_are_one() -> None:
+    """So that what a store says is written once, however many engines it serves."""
+    other = logging.getLogger("another")
+    assert len({LoggingObserver(), LoggingObserver(), LoggingObserver(other)}) == 2
+    assert LoggingObserver() != "a logger"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(EventKind.CLAIMED, "DEBUG"), (EventKind.BYPASSED, "WARNING"), (EventKind.STORE_FAILED, "ERROR")]
+)
+def test_an_event_s_level_has_a_name(kind: EventKind, name: str) -> None:
+    """For the documentation."""
+    assert level_of(kind) == name

@@ -14,6 +14,7 @@ from moto import mock_aws
 from idem_middleware import ConfigurationError, StoreUnavailable
 from idem_middleware.ciphers import KmsCipher, Unauthentic
 from idem_middleware.testing import ManualClock
+from tests.support.overtaken import Overtaken
 
 PLAIN, BOUND = b"an answer", b"a record"
 
@@ -215,3 +216,19 @@ def test_settings_that_can_not_be_right_are_refused_at_start(more: dict[str, Any
 def test_it_shows_the_key_that_it_uses() -> None:
     """Its id is no secret."""
     assert repr(KmsCipher("alias/a")) == "KmsCipher('alias/a')"
+
+
+def test_whoever_waited_for_a_data_key_uses_the_one_that_came(kms: Kms, clock: ManualClock) -> None:
+    """KMS is asked once, however many seal at once; and once for each that is to be opened."""
+    cipher = cipher_of(kms, clock)
+    sealing = Overtaken(lambda: cipher.seal(PLAIN, BOUND))
+    cipher._asking = {None: sealing}  # type: ignore[dict-item]
+    sealed = cipher.seal(PLAIN, BOUND)
+    assert isinstance(sealing.seen, bytes)
+    assert kms.calls == {"generate_data_key": 1}
+
+    reader = cipher_of(kms, clock)
+    opening = Overtaken(lambda: reader.open(sealed, BOUND))
+    reader._asking = {None: opening}  # type: ignore[dict-item]
+    assert reader.open(sealed, BOUND) == opening.seen == PLAIN
+    assert kms.calls == {"generate_data_key": 1, "decrypt": 1}

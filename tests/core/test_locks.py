@@ -228,3 +228,19 @@ def test_who_need_not_have_it_does_not_wait() -> None:
         assert free
         assert not is_free(lock)
     assert is_free(lock)
+
+
+def test_who_finds_the_lock_free_at_last_need_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was given back between two looks at it."""
+    lock, seen = OperationLock(), list[bool]()
+    monkeypatch.setattr(OperationLock, "_take", lambda self: False)  # as it was a moment ago
+    with lock.held():
+        seen.append(lock._held)
+
+    async def main() -> None:
+        async with lock.held_async():
+            seen.append(lock._held)
+
+    asyncio.run(main())
+    assert seen == [True, True]
+    assert is_free(lock)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from idem_middleware import ConfigurationError, Options
-from idem_middleware.options import MODE_VARIABLE
+from idem_middleware.options import MODE_VARIABLE, accepted_values
 
 WRONG: list[tuple[str, object]] = [
     ("mode", "on"),
@@ -293,3 +293,18 @@ def test_functions_are_right_where_they_are_asked_for() -> None:
 
     functions: dict[str, Callable[..., None]] = dict.fromkeys(("key", "caller", "payload", "store_if"), function)
     assert Options.from_mapping({**functions, "observers": [function]}).observers == (function,)
+
+
+@pytest.mark.parametrize("name", ["caller", "key", "payload"])
+def test_a_function_of_the_user_s_may_look_at_the_framework_s_request(name: str) -> None:
+    """So it has to be made; a JMESPath looks at the body alone."""
+    functions: dict[str, Any] = {name: lambda request: "a"}
+    assert Options(**functions).looks_at_native
+    assert not Options(key="a.b", payload="a.b", caller="shared").looks_at_native
+
+
+def test_what_an_option_takes_can_be_said_in_words() -> None:
+    """For the documentation."""
+    assert accepted_values("on_error") == '`"retry"` or `"store"` or `"refuse"`'
+    assert accepted_values("lease_seconds") == "1 seconds or more"
+    assert accepted_values("namespace") is None

@@ -20,7 +20,16 @@ from idem_middleware.ciphers import AesGcm, Unauthentic
 from idem_middleware.probing import Done
 from idem_middleware.problems import ProblemType
 from idem_middleware.records import Chunks, KeptResponse, OmittedResponse, Record, SealedResponse
-from idem_middleware.sealing import Rejected, _read, _written, open_response, opens_at_once, seals_at_once
+from idem_middleware.sealing import (
+    Rejected,
+    _read,
+    _written,
+    open_response,
+    opens_at_once,
+    prepare_to_seal,
+    reserved_bytes,
+    seals_at_once,
+)
 from idem_middleware.settling import plan_completion, plan_omission
 from idem_middleware.stores.dynamodb.items import item_of, item_size, record_of
 from idem_middleware.stores.dynamodb.requests import CLAIM_ITEM_BYTES, INLINE_BYTES
@@ -513,3 +522,13 @@ def test_where_an_answer_points_is_not_kept_unseen(world: World, options: dict[s
     lease = world.lease(request(key="torn"), **options)
     world.do(lease, "omit", "/reset/4111")
     assert world.record().response == OmittedResponse(reason="response-not-stored")
+
+
+def test_without_a_cipher_sealing_needs_no_room_and_no_preparation() -> None:
+    """An answer may be as large as the record lets it."""
+    assert reserved_bytes((("a", "b"),), Options()) == 0
+    assert reserved_bytes((("a", "b"),), Options(cipher=CIPHER)) > CIPHER.overhead_bytes
+    prepare_to_seal(Options())
+    cipher = Failing()
+    prepare_to_seal(Options(cipher=cipher))
+    assert len(cipher.threads) == 1

@@ -165,3 +165,21 @@ class TestGuessing:
         """In memory, switched off, or with either of them."""
         setup.build(store, None, options)
         assert "fingerprint_secret" not in caplog.text
+
+
+def test_options_that_do_not_fit_the_engine_s_store_are_refused() -> None:
+    """An engine that is shared was made for other options."""
+    engine = Engine(MemoryStore(), Options())
+    with pytest.raises(ConfigurationError, match="transactions"):
+        setup.build(None, engine, {"claim_items": lambda request: []})
+
+
+def test_where_the_framework_names_callers_none_need_be_configured() -> None:
+    """So that each of them has a partition of its own."""
+
+    class ByCaller(MemoryStore):
+        by_caller = True
+
+    assert setup.placement_problems(ByCaller(), Options(), default_caller=True) == []
+    assert len(setup.placement_problems(ByCaller(), Options())) == 1
+    assert len(setup.placement_problems(ByCaller(), Options(caller="shared"), default_caller=True)) == 1

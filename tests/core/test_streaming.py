@@ -95,6 +95,11 @@ class TestRecordedBeforeItsEnd:
             "produced ab", "sent ab", "produced cd", "sent c", "stored COMPLETED", "sent d", "end",
         ]  # fmt: skip
 
+    def test_a_piece_of_which_nothing_may_be_seen_yet_is_no_flush(self, bench: Bench) -> None:
+        stream = stream_of(bench, [b"ab", b"c"], headers=(("Content-Length", "3"),))
+        assert list(stream) == [b"ab", b"c"]
+        assert bench.state == "COMPLETED"
+
     def test_an_empty_piece_passes_as_a_flush(self, bench: Bench) -> None:
         stream = stream_of(bench, [b"", b"a"])
         assert list(stream) == [b"", b"a"]

@@ -184,3 +184,13 @@ def test_without_an_audit_table_there_is_the_metric(events: list[Event]) -> None
     """It tells how far TTL lags behind."""
     StreamHandler(observers=[events.append])({"Records": [removed(DONE, NOW + 4 * DAY)]})
     assert [event.kind for event in events] == [EventKind.TTL_REMOVED]
+
+
+@pytest.mark.parametrize("name", ["INSERT", "TRUNCATE", None])
+def test_a_change_that_is_neither_an_overwriting_nor_a_removal_says_nothing(name: str | None) -> None:
+    """Whatever DynamoDB may come to tell."""
+    events: list[Event] = []
+    entry = removed(DONE, DONE.bound_until + 1) | {"eventName": name}
+    handler = StreamHandler(observers=[events.append])
+    assert handler({"Records": [entry]}) == {"batchItemFailures": []}
+    assert events == []

@@ -178,6 +178,21 @@ class TestTheWholeBody:
             tee.complete()
         assert tee.read() == BODY
 
+    def test_of_which_the_reading_is_interrupted_is_not_taken_for_whole(self) -> None:
+        """By a signal, or the end of the worker: no error of the server's, and nothing is known of the rest."""
+
+        class Interrupted(Broken):
+            def read(self, size: int | None = -1, /) -> bytes:
+                chunk = io.BytesIO.read(self, size)
+                if not chunk:
+                    raise KeyboardInterrupt
+                return chunk
+
+        tee = TeeInput(Interrupted(b"half"), length=8, whole_length=8)
+        with pytest.raises(KeyboardInterrupt):
+            tee.complete()
+        assert tee.read(4) == b"half"
+
     def test_of_a_broken_connection_is_half_a_request(self) -> None:
         with pytest.raises(ConnectionResetError):
             TeeInput(Broken(BODY)).complete()

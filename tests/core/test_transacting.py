@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from idem_middleware import (
     TransactionRefused,
 )
 from idem_middleware.records import Status
+from idem_middleware.stores.base import Cancelled, Found
 from idem_middleware.testing import Fault, ManualClock
-from idem_middleware.transactions import CancellationCode, Put, Update
+from idem_middleware.transactions import CancellationCode, CancellationReason, Put, Update
 from tests.core.support.stores import ChunkStore, LedgerStore
 from tests.core.support.worlds import CREATED, AnyLease, AsyncWorld, SyncWorld, World
 
@@ -268,6 +270,69 @@ def test_a_transaction_on_its_way_can_not_land_after_the_lease_is_settled(world:
     real(*late[0])
     assert stock(world) == STOCK
     assert world.lease().checkpoint is None
+
+
+def test_a_transaction_that_always_meets_another_write_of_its_claim_is_given_up(world: World) -> None:
+    """Something is wrong with the store, and the handler learns that nothing was written."""
+    lease = world.lease()
+    meeting = Found(replace(world.record(), version=7))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger(world), "transact", lambda *_: meeting)
+        with pytest.raises(StoreUnavailable) as given_up:
+            transact(world, lease)
+    assert given_up.value.code == "Busy"
+    assert 1 < world.calls().count("transact") < 100
+    assert stock(world) == STOCK
+
+
+@pytest.mark.parametrize("code", [CancellationCode.INVALID, CancellationCode.UNKNOWN])
+def test_an_action_that_never_can_be_carried_out_is_told_with_its_number(world: World, code: CancellationCode) -> None:
+    """No retry mends it, so it is no refusal; what may pass beside it is not what it is about."""
+    lease = world.lease()
+    codes = (CancellationCode.NONE, CancellationCode.CONFLICT, code)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger(world), "transact", lambda *_: Cancelled(tuple(map(CancellationReason, codes))))
+        with pytest.raises(TransactionInvalid, match=f"action 2 .*{code.value}") as invalid:
+            transact(world, lease, take(), take(), take())
+    assert invalid.value.index == 2
+    transact(world, lease)
+    assert world.settle(lease) == "Recorded"
+
+
+def test_a_collection_that_is_full_is_a_refusal(world: World) -> None:
+    """Other items would fit: the handler can answer something else."""
+    lease = world.lease()
+    reasons = (CancellationReason(CancellationCode.NONE), CancellationReason(CancellationCode.COLLECTION_TOO_LARGE))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger(world), "transact", lambda *_: Cancelled(reasons))
+        with pytest.raises(TransactionRefused) as refused:
+            transact(world, lease, take(), take())
+    assert (refused.value.index, refused.value.reason) == (1, CancellationCode.COLLECTION_TOO_LARGE)
+
+
+def test_a_transaction_that_finds_its_claim_settled_is_told_so(world: World) -> None:
+    """A completion that was in doubt was carried out; what was to come with it was not."""
+    lease = world.lease()
+    done = replace(world.record(), version=2, status=Status.COMPLETED, response=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger(world), "transact", lambda *_: Found(done))
+        with pytest.raises(LeaseLost, match="settled"):
+            transact(world, lease)
+    assert stock(world) == STOCK
+
+
+def test_a_lease_that_is_settled_meanwhile_transacts_no_more(world: World) -> None:
+    """In between two tries."""
+    lease = world.lease()
+
+    def settled_meanwhile(*_: object) -> Found:
+        lease.claim.end()
+        return Found(replace(world.record(), version=7))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger(world), "transact", settled_meanwhile)
+        with pytest.raises(LeaseLost, match="settled"):
+            transact(world, lease)
 
 
 # --- complete_with ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from idem_middleware import upkeep as upkeep_module
 from idem_middleware.testing import ManualClock
 from idem_middleware.upkeep import Lane, Upkeep, process_upkeep
 from tests.core.support.forks import in_child
+from tests.support.overtaken import Overtaken
 from tests.support.polling import eventually
 
 PATIENCE_SECONDS = 10
@@ -285,3 +286,11 @@ def test_at_exit_recordings_are_finished(monkeypatch: pytest.MonkeyPatch) -> Non
     assert done.is_set()
     monkeypatch.setattr(upkeep_module, "_default", None)
     upkeep_module._at_exit()
+
+
+def test_of_two_that_come_first_both_get_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one in a process."""
+    monkeypatch.setattr(upkeep_module, "_default", None)
+    lock = Overtaken(process_upkeep)
+    monkeypatch.setattr(upkeep_module, "_default_lock", lock)
+    assert process_upkeep() is lock.seen is process_upkeep()

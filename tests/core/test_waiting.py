@@ -138,3 +138,15 @@ def test_a_forked_child_begins_without_passengers() -> None:
     with flights._lock:  # another thread, at the moment of the fork
         assert in_child(lambda: flights.pilots(flights.board("pk", passenger.wake)) and passenger.woken == 0)
     assert flights.pilots(passenger.ticket)
+
+
+def test_who_leaves_twice_or_comes_from_before_a_fork_disturbs_nobody() -> None:
+    """The flight counts those who are in it."""
+    flights = Flights()
+    pilot, gone = Passenger(flights), Passenger(flights)
+    flights.leave(gone.ticket)
+    flights.leave(gone.ticket)
+    assert flights.pilots(pilot.ticket)
+    flights.leave(pilot.ticket)
+    assert flights._flights == {}
+    assert flights._waiters == 0

@@ -128,3 +128,11 @@ def test_the_systems_clock_needs_no_margin() -> None:
     assert clock.offset_seconds == 0.0
     assert clock.now() > 0
     assert clock.monotonic() <= clock.monotonic()
+
+
+@pytest.mark.parametrize("date", ["Mon, 31 Feb 2025 10:00:00 GMT", "Sun, 29 Nov 2026 25:00:00 GMT"])
+def test_a_date_that_does_not_exist_says_nothing(time: ManualTime, date: str) -> None:
+    """Whoever wrote it is no clock to go by."""
+    clock = time.clock()
+    clock.observe(date, time.now)
+    assert clock.offset_seconds == 0.0

@@ -12,6 +12,8 @@ from idem_middleware.errors import ConfigurationError, StoreFull
 from idem_middleware.records import KeptResponse, Record, Status
 from idem_middleware.stores import MemoryStore
 from idem_middleware.stores.base import Found, Gone, Written
+from idem_middleware.stores.expiry import ExpiryIndex
+from idem_middleware.transactions import Transaction
 from tests.stores.doubles import ManualTime
 from tests.stores.records import after, pending
 
@@ -240,3 +242,22 @@ def test_as_many_free_keys_go_as_a_large_record_needs(store_of: Make, time: Manu
         pending("large", now=time.now), response=KeptResponse(status=200, headers=(), body=b"x" * (5 * 1024))
     )
     assert store.create(large, 0.0) == Written()
+
+
+def test_it_keeps_nothing_beside_its_records() -> None:
+    """Neither other items nor pieces of bodies: whoever asks for it has not looked at what it says of itself."""
+    store = MemoryStore()
+    with pytest.raises(ConfigurationError, match="MemoryStore has no transactions"):
+        store.transact(None, pending("1"), Transaction((), "t"), 0.0)
+    for ask in (lambda: store.put_chunks(pending("1"), [b""], 0.0), lambda: store.get_chunks(pending("1"), 1, 0.0)):
+        with pytest.raises(AssertionError, match="in the record"):
+            ask()
+
+
+def test_a_key_that_is_not_in_the_index_can_be_taken_out_of_it() -> None:
+    """Of its moment there may be no other key left."""
+    index = ExpiryIndex()
+    index.discard("1", 5.0)
+    index.add("2", 5.0)
+    index.discard("1", 5.0)
+    assert (index.pop_ended(4.9), index.pop_ended(5.0), index.pop_ended(9.0)) == (None, "2", None)

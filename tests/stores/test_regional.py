@@ -16,12 +16,13 @@ from moto import mock_aws
 from idem_middleware import Engine, Event, EventKind, Lease, Options, RequestRefused
 from idem_middleware.clock import CorrectedClock
 from idem_middleware.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable
-from idem_middleware.keys import caller_partition, placed
+from idem_middleware.keys import caller_partition, placed, short_digest
 from idem_middleware.outcomes import function_identity
 from idem_middleware.problems import ProblemType
 from idem_middleware.records import Record, Status
 from idem_middleware.stores import DynamoDBStore, Store, store_from_url
 from idem_middleware.stores.base import Found, Written
+from idem_middleware.stores.dynamodb import reconciling
 from idem_middleware.stores.dynamodb.items import item_of
 from idem_middleware.stores.dynamodb.reconciling import is_forked, reconcile
 from idem_middleware.stores.regional import Homes, RegionalStore
@@ -187,6 +188,28 @@ class TestRegionalStore:
         store.check()
         assert list(store.describe()) == [EUROPE]
 
+    def test_a_region_can_be_taken_back(self) -> None:
+        """Its keys come home; while it is evacuated nothing is opened in it."""
+        store = RegionalStore("keys", REGIONS)
+        before = [store.home_of(key) for key in KEYS[:20]]
+        opened: list[str] = []
+        for region in REGIONS:
+            store.stores[region].open = lambda region=region: opened.append(region)  # type: ignore[method-assign,misc]
+        store.evacuate(EUROPE)
+        assert {store.home_of(key) for key in KEYS[:20]} == {store.stores[AMERICA]}
+        store.open()
+        assert opened == [AMERICA]
+        store.restore(EUROPE)
+        assert [store.home_of(key) for key in KEYS[:20]] == before
+        store.open()
+        assert opened == [AMERICA, EUROPE, AMERICA]
+
+    def test_it_shows_its_table_and_its_regions(self) -> None:
+        """On threads and on loops."""
+        store = RegionalStore("keys", REGIONS)
+        assert repr(store) == "RegionalStore('keys', ['eu-central-1', 'us-east-1'])"
+        assert repr(store.to_async()) == f"Async{store!r}"
+
     def test_an_evacuation_names_its_risk(self, caplog: pytest.LogCaptureFixture) -> None:
         """In the log of whoever does it, at the start as later."""
         with caplog.at_level(logging.WARNING, "idem_middleware"):
@@ -299,6 +322,71 @@ class TestForks:
         """The other region has not heard yet that the old record is gone."""
         reused = replace(OTHER, created_at=DONE.bound_until + 100, bound_until=DONE.bound_until + 90_000)
         assert not is_forked(DONE, reused)
+
+
+@pytest.mark.usefixtures("aws")
+class TestReconciling:
+    """Comparing the owners of all keys, in two tables of moto."""
+
+    def stores(self, *keys: tuple[str, Record, Record]) -> dict[str, DynamoDBStore]:
+        """A table in each region, and under each key what each of them says."""
+        made = {region: DynamoDBStore("keys", region=region) for region in REGIONS}
+        for number, store in enumerate(made.values(), 1):
+            store.create_table()
+            for key in keys:
+                record = key[number]
+                assert isinstance(record, Record)
+                store.create(replace(record, pk=key[0]), soon(store))
+        return made
+
+    def test_every_fork_is_told_of_however_many_pages_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """And nothing else."""
+        monkeypatch.setattr(reconciling, "BATCH_KEYS", 2)
+        keys = [(f"{n:064x}", CLAIM, OTHER if n % 2 else CLAIM) for n in range(5)]
+        stores = self.stores(*keys)
+        events: list[Event] = []
+        pauses: list[float] = []
+        admins = {region: store.admin() for region, store in stores.items()}
+        for admin in admins.values():
+            admin.sleep = pauses.append
+        found = reconcile(admins, observers=[events.append], units_per_second=1.0)
+        assert (found.compared, found.resume_from) == (5, None)
+        assert sorted(one.key_digest for one in found.duplicates) == [short_digest(keys[n][0]) for n in (1, 3)]
+        assert {one.regions for one in found.duplicates} == {REGIONS}
+        assert sorted(event.key_digest or "" for event in events) == [short_digest(keys[n][0]) for n in (1, 3)]
+        assert pauses
+        assert found.units > 0
+
+    def test_it_can_be_done_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each begins where the last one ended, and no key is left out."""
+        monkeypatch.setattr(reconciling, "BATCH_KEYS", 2)
+        stores = self.stores(*((f"{n:064x}", CLAIM, OTHER) for n in range(5)))
+        admins = {region: store.admin() for region, store in stores.items()}
+        found, compared, forked = reconcile(admins, max_seconds=1e-9, units_per_second=1e6), 0, 0
+        for _ in range(9):
+            compared, forked = compared + found.compared, forked + len(found.duplicates)
+            if found.resume_from is None:
+                break
+            found = reconcile(admins, max_seconds=1e-9, units_per_second=1e6, resume_from=found.resume_from)
+        assert (compared, forked) == (5, 5)
+
+    def test_keys_that_a_region_throttles_are_asked_for_again(self) -> None:
+        """What was not read is not "not there"."""
+        stores = self.stores((f"{1:064x}", CLAIM, OTHER))
+        pauses: list[float] = []
+        admins = {region: store.admin() for region, store in stores.items()}
+        real = admins[AMERICA].call
+        throttled = iter([True, True, False])
+
+        def call(operation: str, request: Any) -> Any:
+            if operation == "batch_get_item" and next(throttled):
+                return {"Responses": {}, "UnprocessedKeys": request["RequestItems"]}
+            return real(operation, request)
+
+        admins[AMERICA].call = call  # type: ignore[method-assign]
+        admins[AMERICA].sleep = pauses.append
+        assert len(reconcile(admins, units_per_second=1e6).duplicates) == 1
+        assert pauses == [1.0, 1.0]
 
 
 @pytest.fixture(scope="module")

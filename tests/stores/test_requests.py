@@ -163,3 +163,26 @@ def test_chunks_have_keys_of_their_own() -> None:
     ]
     assert len({PK, *keys}) == 5
     assert all(key.startswith(PK + "#") for key in keys)
+
+
+def test_a_record_with_everything_removes_nothing() -> None:
+    """DynamoDB takes no empty REMOVE."""
+    whole = after(DONE, checkpoint=b"paid", transaction="t")
+    update = swap_request("keys", DONE, whole)["UpdateExpression"]
+    assert update.startswith("SET ")
+    assert "REMOVE" not in update
+
+
+def test_an_update_names_each_attribute_once() -> None:
+    """Word for word, as DynamoDB reads it."""
+    request = swap_request("keys", CLAIM, after(CLAIM, caller_digest=None))
+    names = ["status", "version", "owner", "attempt", "fingerprint", "created_at", "expires_at", "bound_until", "ttl"]
+    names += ["schema"]
+    gone = ["caller_digest", "checkpoint", "response", "transaction"]
+    assert request["UpdateExpression"] == (
+        f"SET {', '.join(f'#{name} = :{name}' for name in names)} REMOVE {', '.join(f'#{name}' for name in gone)}"
+    )
+    assert request["ExpressionAttributeNames"] == {f"#{name}": name for name in (*names, *gone)}
+    assert set(request["ExpressionAttributeValues"]) == {
+        *(f":{name}" for name in names), ":old_version", ":old_owner", ":old_status"
+    }  # fmt: skip

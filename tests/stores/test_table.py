@@ -14,10 +14,12 @@ from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.dynamodb.table import (
     ACTIONS,
     ProvisionedThroughput,
+    audit_problems,
     check_table,
     create_table,
     table_name_problem,
 )
+from idem_middleware.stores.dynamodb.transport import ClientTransport
 from tests.stores.doubles import ManualTime, ScriptedClient, WatchedClient, answer, error
 from tests.stores.records import new_pk, pending, soon
 
@@ -241,6 +243,31 @@ class TestCheck:
         client = ScriptedClient(described("DELETING"), TTL_ON, answer(), answer(), answer(), answer())
         with pytest.raises(StoreMisconfigured, match="DELETING, not ACTIVE"):
             check_table(client, "keys", sleep=time.sleep)
+
+    @pytest.mark.parametrize("operation", ["describe_table", "describe_time_to_live"])
+    def test_an_audit_table_that_can_not_be_looked_at_is_named(self, client: Any, operation: str) -> None:
+        """As what is wrong with the table itself; and what can be found out all the same is told, too."""
+        for name in ("keys", "audit"):
+            create_table(client, name)
+        watched = WatchedClient(client)
+
+        def deny(asked: str, request: dict[str, Any]) -> None:
+            if asked == operation and request["TableName"] == "audit":
+                raise error("AccessDeniedException", "not authorized", operation=operation)
+
+        watched._before = deny
+        with pytest.raises(StoreMisconfigured, match=r"its audit table 'audit': .*AccessDenied|audit"):
+            check_table(watched, "keys", audit_table="audit")
+        problems = list(audit_problems(ClientTransport(watched), "keys", "audit"))
+        assert len(problems) == 1
+        assert problems[0].startswith("its audit table 'audit': ")
+
+    def test_an_audit_table_that_is_right_has_no_problems(self, client: Any) -> None:
+        """So that the test above does not pass for another reason."""
+        for name in ("keys", "audit"):
+            create_table(client, name)
+        assert list(audit_problems(ClientTransport(client), "keys", "audit")) == []
+        assert list(audit_problems(ClientTransport(client), "keys", "nowhere"))
 
     def test_an_outage_is_not_taken_for_a_wrong_table(self, time: ManualTime) -> None:
         """An operator would look in the wrong place."""

@@ -11,7 +11,7 @@ import pytest
 from moto import mock_aws
 
 from idem_middleware import Engine, Options
-from idem_middleware.errors import ConfigurationError, StoreMisconfigured
+from idem_middleware.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable
 from idem_middleware.keys import caller_partition, placed
 from idem_middleware.records import Status
 from idem_middleware.setup import build
@@ -19,10 +19,10 @@ from idem_middleware.stores import DynamoDBStore, MemoryStore, store_from_url
 from idem_middleware.stores.base import Found
 from idem_middleware.stores.dynamodb.describing import Replica, description_of
 from idem_middleware.stores.dynamodb.layouts import LAYOUTS, Layout
-from idem_middleware.stores.dynamodb.sweeping import Swept
+from idem_middleware.stores.dynamodb.sweeping import Pace, Swept
 from idem_middleware.stores.dynamodb.table import replication_problems
 from tests.servers.metering import Meter, operations, reported
-from tests.stores.doubles import ManualTime, WatchedClient
+from tests.stores.doubles import ManualTime, WatchedClient, error, scripted_store
 from tests.stores.records import NOW, SMALL_ANSWER, new_pk, pending, soon
 
 LONG_AGO = 1_600_000_000.0
@@ -204,6 +204,15 @@ class TestCallerLayout:
         assert len(list(store.keys_of("ann"))) == 5
         assert len(list(store.keys_of("ann", limit=3))) == 3
 
+    def test_an_outage_is_not_taken_for_a_missing_index(self, time: ManualTime) -> None:
+        """It is told as what it is."""
+        down = [error("InternalServerError", status=500)] * 40
+        store, _, _ = scripted_store(time, *down, layout="caller")
+        with pytest.raises(StoreUnavailable) as raised:
+            list(store.keys_of("ann"))
+        assert raised.value.code == "InternalServerError"
+        assert not isinstance(raised.value, StoreMisconfigured)
+
     def test_only_this_layout_can_list(self) -> None:
         """The other spreads them evenly."""
         with pytest.raises(ConfigurationError, match="layout 'caller'"):
@@ -284,6 +293,17 @@ class TestSweep:
         assert swept.deleted == 10
         assert sum(time.slept) == pytest.approx(2 * (swept.read_units + swept.write_units))
         assert max(time.slept) <= 4  # never more at once than one call has taken
+
+    def test_what_cost_nothing_is_not_waited_for(self, client: Any, time: ManualTime) -> None:
+        """Nor what was earned before."""
+        store = DynamoDBStore("keys", client=client, clock=time.clock(), sleep=time.sleep)
+        pace = Pace(store.admin(), units_per_second=2.0)
+        pace.spend(0.0)
+        assert time.slept == []
+        pace.spend(3.0)
+        time.pass_by(10.0)
+        pace.spend(0.0)
+        assert time.slept == [1.5]
 
     def test_it_can_be_done_in_parts(self, client: Any, time: ManualTime, monkeypatch: pytest.MonkeyPatch) -> None:
         """Within the time that a scheduled function has; the next one goes on."""

@@ -17,7 +17,10 @@ from idem_middleware.records import Record
 from idem_middleware.stores import MemoryStore
 from idem_middleware.stores.base import Found, Gone, Written
 from idem_middleware.stores.threaded import ThreadedStore
+from idem_middleware.stores.threads import Threads
+from idem_middleware.transactions import Transaction
 from tests.stores.records import pending
+from tests.support.overtaken import Overtaken
 
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 
@@ -206,3 +209,30 @@ def test_its_limits_are_the_stores() -> None:
     limits = Limits()
     store = ThreadedStore(limits)  # type: ignore[arg-type]
     assert (store.clock, store.deadline_seconds, store.inline_bytes) == (limits.clock, 1.5, 7)
+
+
+def test_of_two_calls_that_come_first_one_makes_the_threads() -> None:
+    """Those of the other would never be used again, nor end."""
+    threads = Threads(2)
+    lock = Overtaken(threads._threads)
+    threads._lock = lock  # type: ignore[assignment]
+    assert threads._threads() is lock.seen is threads._threads()
+
+
+def test_every_call_goes_to_the_store_behind() -> None:
+    """With what it gives, and what it raises."""
+    memory = MemoryStore()
+    store = ThreadedStore(memory)
+    new = pending("1")
+
+    async def calls() -> None:
+        assert await store.create(new, 0.0) == Written()
+        with pytest.raises(ConfigurationError, match="MemoryStore has no transactions"):
+            await store.transact(None, new, Transaction((), "t"), 0.0)
+        with pytest.raises(AssertionError, match="in the record"):
+            await store.put_chunks(new, [b""], 0.0)
+        with pytest.raises(AssertionError, match="in the record"):
+            await store.get_chunks(new, 1, 0.0)
+
+    asyncio.run(calls())
+    assert repr(store) == f"ThreadedStore({memory!r})"

@@ -97,3 +97,10 @@ def test_all_that_is_wrong_comes_in_one_error() -> None:
     with pytest.raises(ConfigurationError) as raised:
         store_from_url("memory://host?max_entries=x&max_bytes=y&z=1#f")
     assert len(raised.value.problems) == 5
+
+
+@pytest.mark.parametrize("url", [None, 5, b"memory://"])
+def test_what_is_no_text_is_no_url(url: object) -> None:
+    """Its type is told; its value may hold a password."""
+    with pytest.raises(ConfigurationError, match=f"not of type {type(url).__name__}"):
+        store_from_url(url)  # type: ignore[arg-type]
