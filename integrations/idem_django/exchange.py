@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, assert_never
 
 from asgiref.sync import iscoroutinefunction
@@ -25,6 +26,8 @@ from idem_middleware.outcomes import Refused, Replayed, Unprotected
 from idem_middleware.problems import Problem, ProblemType
 
 __all__ = ["Exchange", "exchange_of", "exchange_on", "native_request"]
+
+logger = logging.getLogger("idem_middleware")
 
 _ATTRIBUTE = "_idempotency_exchange"
 _LEASE = "idempotency"  # where a view finds its lease
@@ -92,7 +95,7 @@ class Exchange:
         try:
             body = self.input.complete(self.options.max_request_bytes)
             caller = caller_of(self._configuration.engine, admission, self._request)
-        except (BodyTooLarge, CallerUnknown, OSError) as error:
+        except (BodyTooLarge, CallerUnknown, OSError, ImproperlyConfigured) as error:
             return self._turned_away(error)
         request = to_request(self._request, body)
         return self._decided(self._configuration.engine.acquire(request, admission, caller), view)
@@ -105,7 +108,7 @@ class Exchange:
         try:
             body = await self.input.complete_async(self.options.max_request_bytes)
             caller = await caller_of_async(admission, self._request)
-        except (BodyTooLarge, CallerUnknown, OSError) as error:
+        except (BodyTooLarge, CallerUnknown, OSError, ImproperlyConfigured) as error:
             return self._turned_away(error)
         request = to_request(self._request, body)
         return self._decided(await self._configuration.asynchronous.acquire(request, admission, caller), view)
@@ -129,9 +132,18 @@ class Exchange:
             case _:
                 assert_never(admission)
 
-    def _turned_away(self, error: BodyTooLarge | CallerUnknown | OSError) -> HttpResponse | None:
-        """Nothing was claimed."""
+    def _turned_away(self, error: BodyTooLarge | CallerUnknown | OSError | ImproperlyConfigured) -> HttpResponse | None:
+        """Nothing was claimed.
+
+        Raises:
+            ImproperlyConfigured: the request can't be told from another; while only observing it is logged.
+        """
         engine = self._configuration.engine
+        if isinstance(error, ImproperlyConfigured):
+            if self.options.mode != "observe":
+                raise error
+            logger.error("a request could not be observed: %s", error)
+            return None
         if isinstance(error, OSError):  # the client left while it was sending: nobody reads this
             return None if self.options.mode == "observe" else HttpResponseBadRequest()
         kind = ProblemType.REQUEST_TOO_LARGE if isinstance(error, BodyTooLarge) else ProblemType.CALLER_UNKNOWN

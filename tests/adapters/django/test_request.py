@@ -227,6 +227,20 @@ def test_a_form_that_was_used_up_in_front_is_an_error_that_says_so(make_project:
     assert counter.runs == 0
 
 
+def test_a_form_that_was_used_up_in_front_is_logged_while_it_is_only_observed(
+    make_project: MakeProject, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What only observes lets everything run, and says what will be wrong once it enforces."""
+    counter = Counter()
+    project = make_project(
+        path("", counter.view_for(mode)), mode=mode, MODE="observe", middleware=(HERE + "ReadsForm", *MIDDLEWARE)
+    )
+    body, content_type = multipart("b", doc=b"x")
+    assert project.post(body=body, content_type=content_type).status == 201
+    assert counter.runs == 1
+    assert "belongs behind" in caplog.text
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST"])
 def test_uncovered_requests_keep_their_own_stream(make_project: MakeProject, method: str) -> None:
     streams: list[str] = []
