@@ -36,8 +36,12 @@ class Signal:
         """Until it is set or the time is over; the next wait is for another set."""
         if not self._is_set:
             self._turn = self._loop.create_future()
-            _alarms_of(self._loop).ring(self._turn, self._loop.time() + seconds)
-            await self._turn
+            alarms = _alarms_of(self._loop)
+            alarms.ring(self._turn, self._loop.time() + seconds)
+            try:
+                await self._turn
+            finally:
+                alarms.over()
         self.take()
 
     def take(self) -> bool:
@@ -62,16 +66,27 @@ class _Alarms:
         self._ends: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
+        self._waiting = 0
         self._sweep_at = _SWEEP_FROM
 
     def ring(self, turn: asyncio.Future[None], at: float) -> None:
         """Let this go on at that time of the loop, if nothing else has by then."""
+        self._waiting += 1
         if len(self._ends) >= self._sweep_at:
             self._ends = [end for end in self._ends if not end[2].done()]
             heapq.heapify(self._ends)
             self._sweep_at = max(_SWEEP_FROM, 2 * len(self._ends))
         heapq.heappush(self._ends, (at, next(self._order), turn))
         self._set_timer()
+
+    def over(self) -> None:
+        """One waits no more. Where nobody does, nothing is left behind."""
+        self._waiting -= 1
+        if self._waiting == 0:
+            self._ends.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     def _set_timer(self) -> None:
         first = self._ends[0][0]

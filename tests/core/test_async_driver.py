@@ -544,15 +544,21 @@ class TestSignals:
 
         async def main(loop: LeapingLoop) -> None:
             signal = Signal()
+            waiting = asyncio.create_task(pause(Signal(), 1800.0))
             for _ in range(2000):
                 signal.set()
                 await pause(signal, 3600.0)
-                waiting = asyncio.create_task(pause(signal, 3600.0))
+                leaving = asyncio.create_task(pause(signal, 3600.0))
                 await asyncio.sleep(0)
-                waiting.cancel()
-                await asyncio.gather(waiting, return_exceptions=True)
+                leaving.cancel()
+                await asyncio.gather(leaving, return_exceptions=True)
             assert len(_alarms_of(loop)._ends) <= 128
             assert loop.now == 0
+            waiting.cancel()
+            await asyncio.sleep(0)
+            assert not _alarms_of(loop)._ends
+            await asyncio.sleep(3600)
+            assert loop.wakings == 1, "its timer rang for nobody"
 
         LeapingLoop.run(main)
 
@@ -564,6 +570,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.now = 0.0
         self.timers = 0
+        self.wakings = 0
         selector: Any = vars(self)["_selector"]
         self._look = selector.select
         selector.select = self._leap
@@ -582,6 +589,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return super().call_at(*args, **named)
 
     def _leap(self, timeout: float | None) -> Any:
+        self.wakings += bool(timeout)
         self.now += timeout or 0.0
         return self._look(0)
 
