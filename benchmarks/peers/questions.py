@@ -78,13 +78,6 @@ class Keys:
 
 
 def unexpected(question: Question, statuses: Iterable[int], *, protected: bool) -> int:
-    """How many were answered otherwise than they should be; some may time out on a busy machine.
-
-    Raises:
-        AssertionError: more than half were: something else than the question would be measured.
-    """
+    """How many were answered otherwise than they should be: some may time out on a busy machine."""
     wanted = question.statuses if protected else {201}
-    found = list(statuses)
-    wrong = [status for status in found if status not in wanted]
-    assert 2 * len(wrong) <= len(found), (question.name, set(wrong))
-    return len(wrong)
+    return sum(status not in wanted for status in statuses)
