@@ -1,4 +1,7 @@
-"""One application twice in this process: bare, and protected by us with a MemoryStore."""
+"""One application twice in this process: bare, and protected by us with a MemoryStore.
+
+Among the frameworks is `engine`, which is none: the core alone, called as an adapter calls it.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,41 @@ from benchmarks.peers.applications import django_app, fastapi_app, flask_app, st
 from benchmarks.peers.driver import LoopCallers, ThreadCallers
 from benchmarks.peers.protections import MEMORY, ours, ours_in_django
 from benchmarks.peers.questions import QUESTIONS, Keys, Sent
+from idem_middleware import Engine, MemoryStore, Options, Request, Response
+from idem_middleware.body import RequestBody
 
 __all__ = ["FRAMEWORKS", "Pair"]
 
 _PLAIN: dict[str, Callable[[], Any]] = {"starlette": starlette_app, "fastapi": fastapi_app, "flask": flask_app}
-FRAMEWORKS = (*_PLAIN, "django wsgi", "django asgi")
+FRAMEWORKS = ("engine", *_PLAIN, "django wsgi", "django asgi")
+
+
+class EngineCallers:
+    """Calls a handler through the engine, or by itself."""
+
+    def __init__(self, *, protected: bool) -> None:
+        store = MemoryStore(max_entries=2_000_000)
+        self._engine = Engine(store, Options(caller="shared")) if protected else None
+
+    def one(self, sent: Sent) -> tuple[int, bytes]:
+        """Carry out one."""
+        headers = [("content-type", "application/json")]
+        if sent.key is not None:
+            headers.append(("idempotency-key", sent.key))
+        body = RequestBody()
+        body.write(sent.body)
+        request = Request(method=sent.method, path=sent.path, headers=tuple(headers), body=body)
+        answer = _handled(request) if self._engine is None else self._engine.run(request, _handled)
+        return answer.status, answer.body
+
+    def each(self, requests: list[Sent]) -> None:
+        """Carry them out one after the other, with nothing around them."""
+        for sent in requests:
+            self.one(sent)
+
+
+def _handled(_: object) -> Response:
+    return Response(201, (("content-type", "application/json"),), b'{"id":"ch_1","status":"succeeded","amount":1200}')
 
 
 def _applications(framework: str) -> tuple[Any, Any]:
@@ -28,16 +61,21 @@ def _applications(framework: str) -> tuple[Any, Any]:
     return django_app(on_a_loop=on_a_loop, middleware=[]), protected
 
 
+Callers = LoopCallers | ThreadCallers | EngineCallers
+
+
 @dataclass(slots=True)
 class Pair:
     """The two, ready to be called."""
 
-    bare: LoopCallers | ThreadCallers
-    protected: LoopCallers | ThreadCallers
+    bare: Callers
+    protected: Callers
 
     @classmethod
     def of(cls, framework: str) -> Pair:
         """Both in this framework. Django has one set of settings in a process: one of its two, once."""
+        if framework == "engine":
+            return cls(EngineCallers(protected=False), EngineCallers(protected=True))
         bare, protected = _applications(framework)
         if framework in {"flask", "django wsgi"}:
             return cls(ThreadCallers(bare), ThreadCallers(protected))
@@ -52,6 +90,6 @@ class Pair:
         return partial(callers.each, sent)
 
 
-def _check(callers: LoopCallers | ThreadCallers, sent: Sent) -> None:
+def _check(callers: Callers, sent: Sent) -> None:
     status, content = callers.one(sent)
     assert status == 201, (status, content)  # noqa: PLR2004

@@ -59,6 +59,9 @@ def _ratio(own: Sequence[float], other: Sequence[float]) -> tuple[float, tuple[f
 
 def _compared(cells: Mapping[str, Any], ours: str, theirs: str, most: float, what: str) -> Judged:
     ratio, spread = _ratio(cells[ours]["cpu_us"], cells[theirs]["cpu_us"])
+    otherwise = max(cells[name]["unexpected"] for name in (ours, theirs))
+    if otherwise:
+        what += f" ({otherwise:.1%} of one were answered otherwise)"
     return _at_most(what, ratio, most, " ×", spread)
 
 
