@@ -1058,6 +1058,18 @@ def test_a_passenger_gives_up_by_itself(world: World) -> None:
     assert world.pauses == [5]
 
 
+def test_another_request_is_refused_while_its_like_is_waited_for() -> None:
+    """Those who wait know what stands there; it is asked for all the same, for this request would not wait for it."""
+    world = SyncWorld()
+    other = world.another()
+    lease = other.lease()
+    found: list[str] = []
+    world.while_waiting(lambda: found.append(world.problem(request(b"b"), wait_seconds=5)), lambda: other.settle(lease))
+    assert world.replay(wait_seconds=5) == CREATED
+    assert found == ["key-reused"]
+    assert world.calls() == ["create", "create", "load", "load"]
+
+
 def test_another_request_does_not_wait(world: World) -> None:
     """It could only be refused."""
     _lease = world.lease(request(b"a"))

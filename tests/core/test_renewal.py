@@ -9,6 +9,7 @@ from idem_middleware.runtime import Runtime
 from idem_middleware.stores.base import Found, Gone, Written
 from idem_middleware.testing import ManualClock
 from idem_middleware.upkeep import Upkeep
+from tests.support.overtaken import Overtaken
 
 LEASE_SECONDS = 60.0
 
@@ -94,3 +95,11 @@ def test_short_work_opens_nothing() -> None:
     claimed(store, upkeep).fail()
     run_until(upkeep, clock, 100.0)
     assert store.opened_at == []
+
+
+def test_of_two_first_renewals_one_opens_the_store_beside_the_requests() -> None:
+    """The other's connections would never be used."""
+    runtime = Runtime(MemoryStore(), Options())
+    lock = Overtaken(lambda: runtime.upkeep_store)
+    runtime._twin_lock = lock  # type: ignore[assignment]
+    assert runtime.upkeep_store is lock.seen is runtime.upkeep_store

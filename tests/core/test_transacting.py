@@ -525,3 +525,19 @@ def test_a_lease_of_a_loop_transacts_on_a_thread_too() -> None:
     assert lease.checkpoint == b"committed"
     assert world.record().status is Status.PENDING
     world.close()
+
+
+def test_actions_may_be_boto3_s_own_dictionaries(world: World) -> None:
+    """Beside ours, in any order."""
+    lease = world.lease()
+    transact(world, lease, take().to_action(), place())
+    assert stock(world) == STOCK - 1
+    assert list(ledger(world).tables["orders"]) == ["o"]
+
+
+def test_a_code_that_nobody_here_knows_is_unknown_and_none_is_none() -> None:
+    """What DynamoDB may come to say is an error; what it leaves out is none."""
+    assert CancellationCode.of(None) is CancellationCode.NONE
+    assert CancellationCode.of("ConditionalCheckFailed") is CancellationCode.CONDITION_FAILED
+    assert CancellationCode.of("FullMoon") is CancellationCode.UNKNOWN
+    assert not CancellationCode.UNKNOWN.passes

@@ -77,8 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if ours := [name for name in sys.modules if name.startswith("idem_middleware")]:
         raise AssertionError(f"the product was imported before it was mutated: {ours}")
     _warm()
-    gc.collect()
-    gc.freeze()  # pytest collects all garbage of a process at its end: not what all of them have from here
     listed = reasons()
     wanted = [name for name in TESTS if not parsed.module or name.rpartition(".")[2] in parsed.module]
     part, parts = map(int, parsed.part.split("/"))
@@ -132,6 +130,9 @@ def tried(module: str, path: Path, chosen: Sequence[Mutant], workers: int) -> It
     if status != 0:
         raise RuntimeError(f"the tests of {module} fail as it is")
     limit = max(_LEAST_SECONDS, int(_TIMES_SLOWER * (used.ru_utime + used.ru_stime)))
+    # pytest collects all garbage of its process, and does so several times: not what each of them has from here.
+    gc.collect()
+    gc.freeze()
     running: dict[int, Mutant] = {}
     left = list(reversed(chosen))
     while left or running:

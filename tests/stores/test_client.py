@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import NoRegionError
 
 from idem_middleware.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable
 from idem_middleware.stores import DynamoDBStore
@@ -402,3 +403,58 @@ def test_a_child_forked_from_a_loop_connects_for_itself() -> None:
     with stub_server() as server:
         assert run_python(FORK_ON_A_LOOP, server.url) == "0 True"
         assert server.connections == 2
+
+
+class TestClientsThatCanNotBeMade:
+    """Whatever is wrong shows with the first call, and as what it is."""
+
+    def store(self, monkeypatch: pytest.MonkeyPatch, error: Exception) -> DynamoDBStore:
+        """A store whose session makes no client."""
+        store = DynamoDBStore(region=REGION)
+
+        def fail(*_: object) -> object:
+            raise error
+
+        monkeypatch.setattr(ClientSettings, "new_client", fail)
+        return store
+
+    def test_a_bug_comes_out_as_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is no outage, and nobody may take it for one."""
+        store = self.store(monkeypatch, ZeroDivisionError("a bug"))
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            store.open()
+
+    def test_a_setting_that_boto3_does_not_take_is_an_operator_s_mistake(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Under boto3's name for it."""
+        store = self.store(monkeypatch, NoRegionError())
+        with pytest.raises(StoreMisconfigured) as raised:
+            store.open()
+        assert raised.value.code == "NoRegionError"
+
+    def test_what_needs_no_opening_is_not_opened(self) -> None:
+        """The lean transport is ready as it is."""
+        DynamoDBStore(region=REGION, endpoint="http://127.0.0.1:1", transport="lean").open()
+
+
+def test_how_long_a_call_may_take_is_known_before_there_is_a_client() -> None:
+    """Each try may take its two timeouts; a client that is given says its own."""
+    config = settings()
+    assert DynamoDBStore().slowest_call_seconds == config.connect_timeout + config.read_timeout
+    patient_config = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 3})
+    assert DynamoDBStore(client_config=patient_config).slowest_call_seconds == 9.0
+    given = boto3.client("dynamodb", region_name=REGION, config=patient_config)
+    assert DynamoDBStore(client=given).slowest_call_seconds == 9.0
+
+
+@pytest.mark.parametrize("endpoint", ["http://[::1", "https://", "http://127.0.0.1:99999", "http://127.0.0.1:0", 8000])
+def test_what_is_no_endpoint_is_refused_at_once(endpoint: Any) -> None:
+    """Whatever is wrong with it."""
+    with pytest.raises(ConfigurationError, match="endpoint must be"):
+        DynamoDBStore(endpoint=endpoint)
+
+
+def test_a_stub_of_a_client_has_no_audit_problems_without_an_audit_table() -> None:
+    """There is nothing to look at, and no call is made for it."""
+    client = ScriptedClient()
+    assert DynamoDBStore(client=client).audit_problems() == []
+    assert client.calls == []

@@ -15,6 +15,7 @@ from idem_middleware.errors import StoreUnavailable
 from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import Gone
 from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore
+from idem_middleware.stores.dynamodb.lean import aio as lean_aio
 from idem_middleware.stores.dynamodb.lean.aio import AsyncLeanTransport
 from tests.stores.records import pending
 from tests.stores.servers import Reply, ScriptedServer, black_hole, scripted_server
@@ -113,6 +114,31 @@ class TestLoops:
         assert transport_of(store)._ends == {}
         del end
         gc.collect()
+
+    def test_a_session_that_can_not_be_made_is_what_it_is(
+        self, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A bug comes out; what was not opened is neither closed nor left behind."""
+        store = store_of(server.url)
+
+        def fail(_: object) -> object:
+            raise ZeroDivisionError("a bug")
+
+        async def calls() -> None:
+            with pytest.raises(ZeroDivisionError, match="a bug"):
+                await load(store)
+            await store.aclose()
+            assert transport_of(store)._ends == {}
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lean_aio, "_Connection", fail)
+            asyncio.run(calls())
+            loop = asyncio.new_event_loop()
+            with pytest.raises(ZeroDivisionError):
+                loop.run_until_complete(load(store))
+            loop.close()
+        assert asyncio.run(load(store)) == Gone()  # the closed loop's end, which had no session, is forgotten
+        assert transport_of(store)._ends == {}
 
     def test_it_can_be_closed_early(self, server: ScriptedServer) -> None:
         """And used again."""

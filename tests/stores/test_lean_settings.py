@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier, Thread
@@ -16,9 +18,10 @@ import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
-from botocore.exceptions import CredentialRetrievalError
+from botocore.exceptions import CredentialRetrievalError, InvalidProxiesConfigError, SSLError
 from botocore.session import Session
 from moto import mock_aws
+from urllib3.exceptions import InsecureRequestWarning
 
 from idem_middleware.clock import CorrectedClock
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
@@ -26,6 +29,10 @@ from idem_middleware.stores import DynamoDBStore
 from idem_middleware.stores.base import Found, Gone
 from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore, ThreadedTransport
 from idem_middleware.stores.dynamodb.client import ClientSettings
+from idem_middleware.stores.dynamodb.lean import blocking as lean
+from idem_middleware.stores.dynamodb.lean import source, wire
+from idem_middleware.stores.dynamodb.lean.blocking import _manager, _proxy_context
+from idem_middleware.stores.dynamodb.lean.network import tls_context
 from idem_middleware.stores.dynamodb.lean.source import Line, Source
 from tests.stores.certificates import make_authority
 from tests.stores.conftest import OpenStore
@@ -426,3 +433,107 @@ class TestMocks:
             timeout=120,
         )
         assert done.stdout.strip() == "Gone()"
+
+
+class TestWithoutItsExtras:
+    """Neither aiohttp nor orjson is needed."""
+
+    def test_loops_are_served_by_threads_where_aiohttp_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As with boto3."""
+        monkeypatch.setitem(sys.modules, "idem_middleware.stores.dynamodb.lean.aio", None)
+        store = DynamoDBStore(transport="lean", region=REGION).to_async()
+        assert isinstance(store, AsyncDynamoDBStore)
+        assert isinstance(store._transport, ThreadedTransport)
+
+    def test_json_is_python_s_own_where_orjson_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The same documents."""
+        monkeypatch.setitem(sys.modules, "orjson", None)
+        encode, decode = wire._best()
+        assert encode is wire._encode_by_json
+        assert decode(encode({"TableName": "caf\xe9"})) == {"TableName": "caf\xe9"}
+
+
+class TestCertificates:
+    """Which are shown, and which are looked at."""
+
+    def test_an_endpoint_need_not_prove_itself_where_that_is_said(self, tmp_path: Path) -> None:
+        """`verify=False`, for a stand-in in a closed network."""
+        _, tls = make_authority(tmp_path, "dynamodb.example")
+        with scripted_server(tls=tls) as server:
+            network = replace(line_of(endpoint=f"https://127.0.0.1:{server.port}").network, verify=False)
+            manager = _manager(network)
+            with pytest.warns(InsecureRequestWarning):  # as with boto3
+                assert manager.request("POST", network.url, retries=False).status == 200
+            manager.clear()
+
+    @pytest.mark.parametrize("files", ["one", "two"])
+    def test_a_client_s_certificate_is_shown(self, tmp_path: Path, files: str) -> None:
+        """From one file with its key, or from two."""
+        bundle, tls = make_authority(tmp_path)
+        key = bundle.with_suffix(".key")
+        tls.verify_mode = ssl.CERT_REQUIRED
+        tls.load_verify_locations(bundle)
+        shown: str | tuple[str, str] = (str(bundle), str(key))
+        if files == "one":
+            both = tmp_path / "both.pem"
+            both.write_bytes(bundle.read_bytes() + key.read_bytes())
+            shown = str(both)
+        with scripted_server(tls=tls) as server:
+            found = line_of(endpoint=f"https://127.0.0.1:{server.port}").network
+            network = replace(found, verify=str(bundle), client_cert=shown)
+            manager = _manager(network)
+            assert manager.request("POST", network.url, retries=False).status == 200
+            manager.clear()
+
+    def test_a_client_s_certificate_that_is_not_there_is_told(self) -> None:
+        """As one that could not be read."""
+        found = line_of().network
+        with pytest.raises(SSLError):
+            tls_context(replace(found, client_cert="/nowhere.pem"), check_hostname=True)
+
+    def test_a_proxy_may_have_certificates_of_its_own(self, tmp_path: Path) -> None:
+        """It is told which to trust and which to show, apart from the endpoint's."""
+        bundle, _ = make_authority(tmp_path)
+        key = bundle.with_suffix(".key")
+        both = tmp_path / "both.pem"
+        both.write_bytes(bundle.read_bytes() + key.read_bytes())
+        found = line_of().network
+
+        def context_of(**settings: Any) -> ssl.SSLContext | None:
+            return _proxy_context(replace(found, proxy_url="https://p", proxy_settings=settings))
+
+        assert context_of() is None
+        trusting = context_of(proxy_ca_bundle=str(bundle))
+        assert trusting is not None
+        assert trusting.check_hostname
+        assert len(trusting.get_ca_certs()) == 1
+        for cert in (str(both), (str(bundle), str(key))):
+            showing = context_of(proxy_client_cert=cert)
+            assert showing is not None
+            assert showing.get_ca_certs() == []
+        for wrong in ({"proxy_ca_bundle": "/nowhere.pem"}, {"proxy_client_cert": "/nowhere.pem"}):
+            with pytest.raises(InvalidProxiesConfigError):
+                context_of(**wrong)
+
+
+class TestPoolsThatCanNotBeMade:
+    """As clients that can't be."""
+
+    def test_a_bug_comes_out_as_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is no outage."""
+
+        def fail(_: object) -> object:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(lean, "_manager", fail)
+        store = DynamoDBStore(region=REGION, endpoint="http://127.0.0.1:1", transport="lean")
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            store.load("pk", soon(store))
+
+    def test_an_intercepted_call_that_its_handler_leaves_alone_is_sent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A mock stands in for what it knows."""
+        monkeypatch.setattr(source, "interceptors", lambda: [lambda **_: None])
+        with scripted_server() as server:
+            store = DynamoDBStore(region=REGION, endpoint=server.url, transport="lean")
+            assert store.load("pk", soon(store)) == Gone()
+            assert len(server.seen) == 1

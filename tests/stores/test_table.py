@@ -320,3 +320,12 @@ def test_wrong_names_are_refused(name: object) -> None:
     problem = table_name_problem(name)
     assert problem is not None
     assert repr(name) in problem
+
+
+def test_a_store_knows_what_is_wrong_with_its_audit_table(client: Any) -> None:
+    """For whoever looks after it."""
+    store = DynamoDBStore("keys", client=client, audit_table="audit")
+    create_table(client, "keys")
+    assert any("no such table" in problem for problem in store.audit_problems())
+    create_table(client, "audit")
+    assert store.audit_problems() == []
