@@ -19,7 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idem_middleware.body import SPOOL_BYTES, RequestBody
-from idem_middleware.canonical.json import load_json_lossless
+from idem_middleware.canonical.json import canonical_json, load_json_lossless
+from idem_middleware.canonical.multipart import multipart_digest
+from idem_middleware.canonical.query import canonical_query
 from idem_middleware.fingerprint import FINGERPRINT_VERSION, canonical_value, fingerprints
 
 
@@ -70,6 +72,30 @@ def test_a_fingerprint_never_changes() -> None:
     )
 
 
+def laid_out(*fields: bytes) -> bytes:
+    """The digest of these fields, each with its length in front."""
+    written = b"".join(len(field).to_bytes(8, "big") + field for field in fields)
+    return b"\x01" + hashlib.sha256(b"idem-middleware request\0" + written).digest()
+
+
+def test_a_fingerprint_is_of_fields_with_their_lengths_and_of_nothing_else() -> None:
+    """Method, path, query, media type, the form of what stands for the body, that, and chosen headers by name."""
+    head = (b"POST", b"/v1/payments", canonical_query("a=1&b=2"))
+    json = canonical_json(b'{"amount":12,"to":"x"}')
+    assert json is not None
+    assert of() == laid_out(*head, b"application/json", b"json", json)
+    assert of(payload=b"p") == laid_out(*head, b"application/json", b"payload", b"p")
+    text = hashlib.sha256(b"x").digest()
+    assert of(content_type="text/plain", body=b"x") == laid_out(*head, b"text/plain", b"as sent", text)
+    parts = multipart_digest([form("one")["body"]], b"one")
+    assert parts is not None
+    assert of(**form("one")) == laid_out(*head, b"multipart/form-data", b"multipart", parts)
+    headers = [("b", "1"), ("a", "2"), ("b", "3")]
+    assert of(payload=b"", headers=headers) == laid_out(
+        *head, b"application/json", b"payload", b"", b"a", b"2", b"b", b"1", b"b", b"3"
+    )
+
+
 DIFFERENT: dict[str, Changes] = {
     "as it was": {},
     # Method and concrete path are bound (nensii21/devlink#1195, RamaAditya49/titen#37, LabsCrypt/remitlend#1680).
@@ -82,6 +108,8 @@ DIFFERENT: dict[str, Changes] = {
     "no query": {"query": ""},
     "media type": {"content_type": "application/vnd.api+json"},
     "no media type": {"content_type": None},
+    "no type": {"content_type": "/json"},
+    "a type of one letter": {"content_type": "X/json"},
     "form": {"content_type": "application/x-www-form-urlencoded"},
     # The body is bound, whatever its type, and nothing is not {} (ikyriak/IdempotentAPI#58).
     "body": {"body": b'{"amount":13,"to":"x"}'},
@@ -125,6 +153,7 @@ def form(boundary: str, content_type: str = "multipart/form-data; boundary={}", 
 SAME: dict[str, tuple[Changes, Changes]] = {
     "order of the query": ({"query": "a=1&b=2"}, {"query": "b=2&a=1"}),
     "encoding of the query": ({"query": "a=x"}, {"query": "a=%78"}),
+    "white space around the media type": ({}, {"content_type": "\t application/json \t;a=b"}),
     "parameters of the media type": ({}, {"content_type": "Application/JSON; charset=UTF-8"}),
     "layout of JSON": ({}, {"body": b'{ "to": "\\u0078", "amount": 12 }'}),
     "layout of +json": (
@@ -260,6 +289,12 @@ class Model:
         return self.members
 
 
+class Halfway:
+    """Has what a model has, under another meaning."""
+
+    model_dump = "secret"
+
+
 class Colour(enum.StrEnum):
     """A string under a name."""
 
@@ -378,6 +413,7 @@ def test_the_same_value_is_written_the_same(one: object, other: object) -> None:
         (Model, "type"),
         (Plain.A, "Plain"),
         (Model(secret=object()), "object"),
+        (Halfway(), "Halfway"),
     ],
 )
 def test_any_other_type_is_refused_by_name(value: object, kind: str) -> None:
@@ -393,7 +429,12 @@ def test_a_value_that_holds_itself_is_refused() -> None:
     endless += [endless, endless]
     with pytest.raises(ValueError, match="nested deeper"):
         canonical_value(endless)
-    assert canonical_value(load_json_lossless(b"[" * 200 + b"]" * 200))
+    deepest = load_json_lossless(b"[" * 200 + b"]" * 200)
+    for _ in range(52):
+        assert canonical_value(deepest)
+        deepest = [deepest]
+    with pytest.raises(ValueError, match="nested deeper than 250"):
+        canonical_value(deepest)
 
 
 def test_written_values_never_change() -> None:
@@ -401,6 +442,24 @@ def test_written_values_never_change() -> None:
     assert canonical_value({"b": [1, "x"], "a": None}) == (
         b"object0:4:str1:0:anull0:0:str1:0:blist0:2:int1:0:1str1:0:x"
     )
+    for value, written in [
+        (True, b"bool1:0:1"),
+        (False, b"bool1:0:0"),
+        (-255, b"int3:0:-ff"),
+        (load_json_lossless(b"1.50"), b"literal4:0:1.50"),
+        (1.5, b"float3:0:1.5"),
+        (Decimal("1.50"), b"decimal4:0:1.50"),
+        (b"a:", b"bytes2:0:a:"),
+        (bytearray(b"a"), b"bytes1:0:a"),
+        (memoryview(b"a"), b"bytes1:0:a"),
+        (UUID(int=1), b"uuid16:0:" + b"\0" * 15 + b"\1"),
+        (NOON, b"datetime19:0:2025-01-02T12:00:00"),
+        (NOON.date(), b"date10:0:2025-01-02"),
+        ((), b"list0:0:"),
+        (Refund("1", Decimal(5)), b"dataclass6:2:Refundlist0:2:str5:0:orderstr1:0:1list0:2:str6:0:amountdecimal1:0:5"),
+        (Model(a=1), b"model5:1:Modelobject0:2:str1:0:aint1:0:1"),
+    ]:
+        assert canonical_value(value) == written, value
 
 
 def test_a_path_that_selects_the_document_many_times_over_is_bounded() -> None:
@@ -410,3 +469,11 @@ def test_a_path_that_selects_the_document_many_times_over_is_bounded() -> None:
         value = [value, value]  # a million times the text, in twenty lists
     with pytest.raises(ValueError, match="larger than"):
         canonical_value(value)
+
+
+def test_what_is_written_of_a_value_has_sixteen_megabytes_at_most() -> None:
+    """Before the next part of it is looked at."""
+    largest = 16 * 1024 * 1024 - len(b"list0:2:bytes16777192:0:")
+    assert len(canonical_value([b"x" * largest, None])) == 16 * 1024 * 1024 + len(b"null0:0:")
+    with pytest.raises(ValueError, match="larger than 16777216 bytes"):
+        canonical_value([b"x" * (largest + 1), None])

@@ -19,6 +19,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{_CORE}transitions.py",
         f"{_CORE}decisions.py",
         f"{_STORES}items.py",
+        f"{_STORES}register.py",
         f"{_STORES}transports.py",
         "tests/project/test_documentation.py",
     ),
