@@ -164,7 +164,7 @@ def _forked(module: str, path: Path, mutant: Mutant | None, *, limit_seconds: in
 
 def _tested(module: str, path: Path, mutant: Mutant | None) -> int:
     if mutant is not None:
-        sys.meta_path.insert(0, _Finder(module, path, compile(mutant.tree, str(path), "exec")))
+        sys.meta_path.insert(0, _Finder(module, path, compile(mutant.tree(), str(path), "exec")))
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)

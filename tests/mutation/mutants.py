@@ -46,14 +46,22 @@ Change = Callable[[], ast.AST | None]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change: where it is, what it was and what it is, and the whole module with it in it.
+    """One change: where it is, what it was and what it is.
 
     The name bears no line number, so that it stays the same while other lines come and go.
     """
 
     name: str
     line: int
-    tree: ast.Module
+    source: str
+    number: int
+
+    def tree(self) -> ast.Module:
+        """The whole module with the change in it."""
+        mutator = _Mutator(self.number)
+        mutated = mutator.visit(ast.parse(self.source))
+        assert isinstance(mutated, ast.Module)
+        return ast.fix_missing_locations(mutated)
 
 
 def mutants(source: str, module: str) -> list[Mutant]:
@@ -61,46 +69,38 @@ def mutants(source: str, module: str) -> list[Mutant]:
 
     Docstrings, annotations, decorators, `__all__` and the words of errors are left alone.
     """
-    original = ast.parse(source)
+    mutator = _Mutator(None)
+    mutator.visit(ast.parse(source))
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
-    number = 0
-    while True:
-        tree = copy.deepcopy(original)
-        mutator = _Mutator(number)
-        mutated = mutator.visit(tree)
-        if mutator.description is None:
-            return found
-        name = f"{module}{mutator.place}: {mutator.description}"
+    for number, (description, place, line) in enumerate(mutator.passed):
+        name = f"{module}{place}: {description}"
         seen[name] += 1
         if seen[name] > 1:
             name += f" #{seen[name]}"
-        assert isinstance(mutated, ast.Module)
-        found.append(Mutant(name, mutator.line, ast.fix_missing_locations(mutated)))
-        number += 1
+        found.append(Mutant(name, line, source, number))
+    return found
 
 
 class _Mutator(ast.NodeTransformer):
-    """Makes the change of a certain number."""
+    """Makes the change of a certain number, or none, and notes those that it passes by."""
 
-    def __init__(self, number: int) -> None:
-        self._left = number
+    def __init__(self, number: int | None) -> None:
+        self._number = number
         self._scope: list[str] = []
-        self.description: str | None = None
-        self.place = ""
-        self.line = 0
+        self._done = False
+        self.passed: list[tuple[str, str, int]] = []
 
     def visit(self, node: ast.AST) -> ast.AST | None:
         """Change this node, or go on inside of it."""
-        if self.description is not None:
+        if self._done:
             return node
         for description, change in _changes(node):
-            if self._left == 0:
-                self.description = description
-                self.place = "".join(f".{name}" for name in self._scope)
-                self.line = getattr(node, "lineno", 0)
+            if self._number == len(self.passed):
+                self._done = True
                 return change()
-            self._left -= 1
+            place = "".join(f".{name}" for name in self._scope)
+            self.passed.append((description, place, getattr(node, "lineno", 0)))
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             return self._inside(node)
         self._scope.append(node.name)
