@@ -76,7 +76,6 @@ def released(old: Record, now: float) -> Record:
         expires_at=begun_at,
         bound_until=begun_at,
         response=None,
-        checkpoint=None,
     )
 
 

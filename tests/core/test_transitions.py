@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -51,6 +51,52 @@ def test_every_write_is_the_next_version_of_the_same_claim(
         old.owner,
         old.fingerprint,
         old.caller_digest,
+    )
+
+
+END = {"status", "version", "expires_at"}
+CHANGES: dict[str, set[str]] = {
+    "completed": {*END, "bound_until", "response", "checkpoint", "transaction"},
+    "omitted": {*END, "bound_until", "response", "checkpoint", "transaction"},
+    "failed": END,
+    "failed without a pause": END,
+    "released": {*END, "response"},
+    "renewed": {"version", "expires_at"},
+    "undone": {*END, "attempt"},
+    "checkpointed": {"version", "checkpoint"},
+    "checkpointed by a transaction": {"version", "checkpoint", "transaction"},
+    "erased": {"version", "response", "checkpoint"},
+}
+ALL_WRITES: dict[str, Callable[[Record, float], Record]] = {
+    **WRITES,
+    "checkpointed": lambda old, _: transitions.checkpointed(old, b"more"),
+    "checkpointed by a transaction": lambda old, _: transitions.checkpointed(old, b"more", transaction="u"),
+    "erased": lambda old, _: transitions.erased(old),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_write_changes_what_it_is_for_and_nothing_else(name: str) -> None:
+    """Of a record in which no field has the value that it begins with."""
+    old = record_of(
+        attempt=3,
+        checkpoint=b"paid",
+        transaction="t",
+        response=OmittedResponse(reason="too-large", location="/orders/1"),
+        schema=7,
+        audited=True,
+        expires_at=NOW + 77,
+    )
+    new = ALL_WRITES[name](old, NOW + 1)
+    changed = {field.name for field in fields(Record) if getattr(new, field.name) != getattr(old, field.name)}
+    assert changed == CHANGES[name]
+
+
+def test_what_is_given_back_unwritten_bears_no_answer() -> None:
+    """Nothing is left of it."""
+    old = record_of(response=KEPT)
+    assert transitions.released(old, NOW + 1) == replace(
+        old, status=Status.FAILED, version=old.version + 1, expires_at=NOW, bound_until=NOW, response=None
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from botocore.validate import ParamValidator
 
 from idem_middleware.records import Record, Status
-from idem_middleware.stores.dynamodb.items import item_of
+from idem_middleware.stores.dynamodb.items import chunk_item, chunk_pk, item_of
 from idem_middleware.stores.dynamodb.requests import (
     Request,
     create_request,
@@ -20,7 +20,9 @@ from idem_middleware.stores.dynamodb.requests import (
     load_request,
     put_chunk_request,
     swap_request,
+    transact_request,
 )
+from idem_middleware.transactions import Transaction
 from tests.stores.records import SHAPES, SMALL_ANSWER, after, lives, pending
 
 PK = "ab" * 32
@@ -186,3 +188,37 @@ def test_an_update_names_each_attribute_once() -> None:
     assert set(request["ExpressionAttributeValues"]) == {
         *(f":{name}" for name in names), ":old_version", ":old_owner", ":old_status"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("old", [None, CLAIM], ids=["claim", "lease"])
+def test_a_transaction_is_the_record_s_write_and_then_the_user_s_actions(old: Record | None) -> None:
+    """Under its own token; each part brings what stood against it, unless the user wants it otherwise."""
+    mine: Any = {"TableName": "orders", "Item": {"id": {"S": "1"}}}
+    quiet: Any = {"TableName": "orders", "Key": {"id": {"S": "2"}}, "ReturnValuesOnConditionCheckFailure": "NONE"}
+    own = {"Put": create_request("keys", DONE)} if old is None else {"Update": swap_request("keys", old, DONE)}
+    assert transact_request("keys", old, DONE, Transaction(({"Put": mine}, {"Delete": quiet}), "token")) == {
+        "TransactItems": [
+            own,
+            {"Put": {**mine, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}},
+            {"Delete": quiet},
+        ],
+        "ClientRequestToken": "token",
+    }
+
+
+def test_one_key_is_a_batch() -> None:
+    """The last of a body's pieces may be left over alone."""
+    assert get_chunks_request("keys", ["k"]) == {
+        "RequestItems": {"keys": {"Keys": [{"pk": {"S": "k"}}], "ConsistentRead": True}}
+    }
+
+
+def test_reads_are_strongly_consistent() -> None:
+    """What was written a moment ago is seen; nothing is decided on less."""
+    assert load_request("keys", PK) == {"TableName": "keys", "Key": {"pk": {"S": PK}}, "ConsistentRead": True}
+    assert get_chunk_request("keys", CLAIM, 0) == load_request("keys", chunk_pk(CLAIM, 0))
+
+
+def test_a_piece_of_a_body_is_put_without_a_condition() -> None:
+    """The same attempt may write it twice."""
+    assert put_chunk_request("keys", CLAIM, 1, b"x") == {"TableName": "keys", "Item": chunk_item(CLAIM, 1, b"x")}
