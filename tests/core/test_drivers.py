@@ -320,6 +320,18 @@ def test_a_claim_whose_lease_is_over_when_it_is_known_is_written_again(world: Wo
     assert world.kinds() == ["claimed"]
 
 
+def test_a_renewal_that_is_due_while_the_end_is_written_comes_again_soon(world: World) -> None:
+    """No thread waits for a store that takes its time; if the end can't be written, the lease is renewed after all."""
+    lease = world.lease()
+    world.freeze(20)
+    with lease.claim.lock.held():
+        world.upkeep.run_due()
+        assert world.calls() == ["create"]
+    world.pass_by(1)
+    assert world.calls() == ["swap"]
+    assert world.settle(lease) == "Recorded"
+
+
 def test_a_settled_lease_is_not_renewed(world: World) -> None:
     """Nothing more is written."""
     world.settle(world.lease())

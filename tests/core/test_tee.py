@@ -193,6 +193,18 @@ class TestTheWholeBody:
             tee.complete()
         assert tee.read(4) == b"half"
 
+    def test_that_the_server_can_not_read_is_half_a_request(self) -> None:
+        """Servers have errors of their own for it."""
+
+        class Refused(Source):
+            def read(self, size: int | None = -1, /) -> bytes:
+                raise ValueError("no such thing")
+
+        tee = TeeInput(Refused(), length=8, whole_length=8)
+        with pytest.raises(BodyIncomplete, match="can't read") as incomplete:
+            tee.complete()
+        assert isinstance(incomplete.value.__cause__, ValueError)
+
     def test_of_a_broken_connection_is_half_a_request(self) -> None:
         with pytest.raises(ConnectionResetError):
             TeeInput(Broken(BODY)).complete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -428,6 +429,38 @@ def test_a_large_answer_lies_beside_its_record(kind: type[World]) -> None:
     world.do(world.lease(), "complete_with", [take()], answer)
     assert world.calls() == ["create", "put_chunks", "transact"]
     assert world.replay() == answer
+    world.close()
+
+
+def test_on_a_loop_a_cipher_that_asks_a_service_is_made_ready_in_a_thread() -> None:
+    """Sealing is then done at once, with the answer's transaction."""
+
+    class Slow:
+        overhead_bytes = 0
+        reads_plain = False
+
+        def __init__(self) -> None:
+            self.threads: list[str] = []
+
+        def is_ready(self, sealed: bytes | None) -> bool:
+            return bool(self.threads)
+
+        def prepare(self, sealed: bytes | None) -> None:
+            self.threads.append(threading.current_thread().name)
+
+        def seal(self, plain: bytes, associated: bytes) -> bytes:
+            assert self.threads
+            return plain
+
+        def open(self, sealed: bytes, associated: bytes) -> bytes:
+            return sealed
+
+    world = AsyncWorld(LedgerStore(clock=ManualClock(margin_seconds=2.0)))
+    ledger(world).tables["stock"]["a"] = {"id": {"S": "a"}, "n": {"N": "1"}}
+    cipher = Slow()
+    world.do(world.lease(cipher=cipher), "complete_with", [take()], CREATED)
+    assert [name.startswith("idempotency-cipher") for name in cipher.threads] == [True]
+    assert world.replay(cipher=cipher) == CREATED
     world.close()
 
 

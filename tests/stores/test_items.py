@@ -524,6 +524,10 @@ class TestPoisonedAnswers:
         chunks = item_of(after(pending(PK), response=LARGE_ANSWER))["response"]["M"]["chunks"]
         assert answer_of(in_answer(SMALL_ANSWER, {"chunks": chunks})) is None
 
+    def test_an_answer_of_which_there_is_no_body_to_write_is_not_stored(self) -> None:
+        """It is a bug of the writer's, and no answer to give again."""
+        assert answer_of(in_answer(replace(SMALL_ANSWER, body=None), {})) is None
+
     def test_an_answer_without_body_and_chunks_is_not_stored(self) -> None:
         """An empty body is written, too."""
         written = in_answer(SMALL_ANSWER, {})

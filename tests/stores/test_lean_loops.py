@@ -17,6 +17,7 @@ from idem_middleware.stores.base import Gone
 from idem_middleware.stores.dynamodb.aio import AsyncDynamoDBStore
 from idem_middleware.stores.dynamodb.lean import aio as lean_aio
 from idem_middleware.stores.dynamodb.lean.aio import AsyncLeanTransport
+from idem_middleware.stores.dynamodb.lean.source import Source
 from tests.stores.records import pending
 from tests.stores.servers import Reply, ScriptedServer, black_hole, scripted_server
 from tests.stores.test_lean_settings import TestCredentials as Lifetimes
@@ -139,6 +140,25 @@ class TestLoops:
             loop.close()
         assert asyncio.run(load(store)) == Gone()  # the closed loop's end, which had no session, is forgotten
         assert transport_of(store)._ends == {}
+
+    def test_a_loop_on_which_nothing_could_be_found_out_has_nothing_to_close(
+        self, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The next call looks again."""
+        store = store_of(server.url)
+
+        def fail(_: object) -> object:
+            raise ZeroDivisionError("a bug")
+
+        async def calls() -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(Source, "line", fail)
+                with pytest.raises(ZeroDivisionError, match="a bug"):
+                    await load(store)
+                await store.aclose()
+            assert await load(store) == Gone()
+
+        asyncio.run(calls())
 
     def test_it_can_be_closed_early(self, server: ScriptedServer) -> None:
         """And used again."""

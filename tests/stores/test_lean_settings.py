@@ -530,9 +530,10 @@ class TestPoolsThatCanNotBeMade:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             store.load("pk", soon(store))
 
-    def test_an_intercepted_call_that_its_handler_leaves_alone_is_sent(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A mock stands in for what it knows."""
-        monkeypatch.setattr(source, "interceptors", lambda: [lambda **_: None])
+    @pytest.mark.parametrize("handlers", [[], [lambda **_: None]], ids=["nobody", "somebody"])
+    def test_a_call_that_nobody_stands_in_for_is_sent(self, monkeypatch: pytest.MonkeyPatch, handlers: Any) -> None:
+        """A mock answers what it knows."""
+        monkeypatch.setattr(source, "interceptors", lambda: handlers)
         with scripted_server() as server:
             store = DynamoDBStore(region=REGION, endpoint=server.url, transport="lean")
             assert store.load("pk", soon(store)) == Gone()

@@ -357,6 +357,15 @@ class TestReconciling:
         assert pauses
         assert found.units > 0
 
+    def test_a_store_compares_the_regions_that_are_not_evacuated(self) -> None:
+        """What has been given up says nothing any more."""
+        self.stores((f"{1:064x}", CLAIM, OTHER))
+        store = RegionalStore("keys", REGIONS)
+        assert len(store.reconcile(units_per_second=1e6).duplicates) == 1
+        store.evacuate(AMERICA)
+        alone = store.reconcile(units_per_second=1e6)
+        assert (alone.compared, alone.duplicates) == (1, ())
+
     def test_it_can_be_done_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each begins where the last one ended, and no key is left out."""
         monkeypatch.setattr(reconciling, "BATCH_KEYS", 2)

@@ -137,7 +137,7 @@ class TestReplication:
 class TestCheckOfAGlobalTable:
     """`check` on what only AWS has, by the recorded shape of its answer."""
 
-    def store(self, client: Any, mode: str) -> DynamoDBStore:
+    def store(self, client: Any, mode: str, **settings: Any) -> DynamoDBStore:
         """A store whose table says that it is a global one."""
         DynamoDBStore("keys", client=client).create_table(ttl=False)
 
@@ -146,7 +146,7 @@ class TestCheckOfAGlobalTable:
                 outcome["Table"] |= global_table(mode, "us-east-1") | {"TableStatus": "ACTIVE"}
             return outcome
 
-        return DynamoDBStore("keys", client=WatchedClient(client, then=replicated))
+        return DynamoDBStore("keys", client=WatchedClient(client, then=replicated), **settings)
 
     def test_eventual_consistency_is_refused(self, client: Any) -> None:
         """Before a deployment serves anything."""
@@ -158,6 +158,11 @@ class TestCheckOfAGlobalTable:
     def test_strong_consistency_has_no_ttl_to_miss(self, client: Any) -> None:
         """There is none to be had; `sweep` is for that."""
         self.store(client, "STRONG").check()
+
+    def test_strong_consistency_has_no_transactions_to_consult_an_audit_table_in(self, client: Any) -> None:
+        """So a claim could not ask it."""
+        with pytest.raises(StoreMisconfigured, match="has no transactions: audit_table needs them"):
+            self.store(client, "STRONG", audit_table="audit").check()
 
 
 class TestCallerLayout:

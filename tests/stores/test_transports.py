@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from base64 import b64encode
 from collections.abc import Mapping
 from email.utils import formatdate
@@ -13,7 +15,9 @@ import pytest
 from idem_middleware.errors import StoreMisconfigured, StoreUnavailable
 from idem_middleware.records import Record, Status
 from idem_middleware.stores.base import Found, Gone, Written
+from idem_middleware.stores.dynamodb import transport as transport_module
 from idem_middleware.stores.dynamodb.items import chunk_item, chunk_pk, item_of
+from idem_middleware.stores.dynamodb.transport import keep_from_closing
 from tests.stores.conftest import OpenStore
 from tests.stores.records import LARGE_ANSWER, NOW, SMALL_ANSWER, after, pending, soon
 from tests.stores.servers import HANG_UP, Reply, scripted_server
@@ -250,3 +254,19 @@ class TestDamage:
             store = open_lean_store(endpoint=server.url)
             assert store.load(PK, soon(store)) == Found(CLAIM)
             assert len(server.seen) == 2
+
+
+def test_connections_of_a_parent_are_kept_and_never_closed() -> None:
+    """Closing them would say goodbye on what the parent still uses."""
+
+    class Connections:
+        """Can be pointed at weakly."""
+
+    connections = Connections()
+    seen = weakref.ref(connections)
+    keep_from_closing(connections)
+    del connections
+    gc.collect()
+    kept = seen()
+    assert kept is not None
+    transport_module._inherited.remove(kept)
