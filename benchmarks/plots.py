@@ -95,6 +95,26 @@ def instructions(plt: Any) -> Iterator[str]:
             yield file
 
 
+def clients(plt: Any, name: str) -> Iterator[str]:
+    """What two writes cost over each client: the deciles of all rounds or calls."""
+    found = newest(name)
+    if found is not None:
+        date, results = found
+        bars(
+            plt, f"Two writes, or the one of a replay ({name}, {date})", f"{date}-{name}", results, "CPU µs per request"
+        )
+        yield f"{date}-{name}"
+
+
+def uploads(plt: Any) -> Iterator[str]:
+    """How much memory a large upload takes."""
+    found = newest("uploads")
+    if found is not None:
+        date, results = found
+        bars(plt, f"The peak of a large upload ({date})", f"{date}-uploads", {"": results}, "MiB above what was held")
+        yield f"{date}-uploads"
+
+
 def growth(plt: Any) -> Iterator[str]:
     """Each cost over what it grows with, both logarithmic: a straight line at 45 degrees is linear."""
     found = newest("growth")
@@ -130,6 +150,9 @@ def main() -> None:
         *compared(plt, "serving", "CPU of the server, µs per request"),
         *overhead(plt),
         *instructions(plt),
+        *clients(plt, "clients"),
+        *clients(plt, "clients-4ms"),
+        *uploads(plt),
         *growth(plt),
     ]
     print("\n".join(f"{RESULTS.name}/{name}.png" for name in drawn))

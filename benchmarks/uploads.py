@@ -26,8 +26,8 @@ def measured(framework: str, kind: Kind, mebibytes: int, *, bare: bool) -> float
         return peak_bytes(probe.port, "/probe/second", kind, mebibytes=mebibytes, key="second") / MIB
 
 
-def report(frameworks: list[str], mebibytes: int) -> list[str]:
-    """Lines of Markdown."""
+def report(frameworks: list[str], mebibytes: int, raw: dict[str, list[float]]) -> list[str]:
+    """Lines of Markdown; `raw` takes up the figures."""
     lines = [
         f"# Uploads of {mebibytes} MiB, {today()}",
         "",
@@ -41,6 +41,7 @@ def report(frameworks: list[str], mebibytes: int) -> list[str]:
     for framework in frameworks:
         for name, kind in KINDS.items():
             bare, protected = (measured(framework, kind, mebibytes, bare=bare) for bare in (True, False))
+            raw[f"{framework}, bare, {name}"], raw[f"{framework}, ours, {name}"] = [bare], [protected]
             lines.append(f"| {framework} | {name} | {bare:.1f} | {protected:.1f} | {protected - bare:+.1f} |")
             print(lines[-1], flush=True)
     return lines
@@ -53,9 +54,10 @@ def main() -> None:
     parser.add_argument("--framework", nargs="*", default=list(INSTALLED_FRAMEWORKS), choices=INSTALLED_FRAMEWORKS)
     parser.add_argument("--save", action="store_true")
     chosen = parser.parse_args()
-    lines = report(chosen.framework, chosen.mebibytes)
+    raw: dict[str, list[float]] = {}
+    lines = report(chosen.framework, chosen.mebibytes, raw)
     if chosen.save:
-        save("uploads", lines)
+        save("uploads", lines, raw)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Protocol
@@ -109,12 +110,14 @@ def report(title: str, began: str, given: argparse.Namespace, module: str, resul
     """Lines of Markdown."""
     options = f"--requests {given.requests} --rounds {given.rounds} --delay-ms {given.delay_ms:g}"
     options += f" --in-flight {' '.join(map(str, given.in_flight))}" + " --dynamodb-local" * given.dynamodb_local
+    options += f" --only {shlex.join(given.only)}" * bool(given.only)
     yield f"# {title}, {today()}"
     yield ""
     yield f"- {hardware()}; {began}"
     for name in sorted({variant.environment for variant in chosen(given.only)}):
         yield f"- in the environment *{name}*: {installed(name)}"
     yield f"- `python -m {module} {options}`"
-    yield "- Calls and capacity units are per request, from the stub: reckoned from the sizes of items, those of failed"
-    yield "  writes by what stands there, as Amazon bills them."
+    if not given.dynamodb_local:
+        yield "- Calls and capacity units are per request, from the stub: reckoned from the sizes of items, those of"
+        yield "  failed writes by what stands there, as Amazon bills them."
     yield from tables(results, VARIANTS)
