@@ -55,6 +55,8 @@ def _matplotlib() -> str | None:
 
 
 _SMALL = ("--requests", "4", "--rounds", "2", "--save")
+_AS_WIDE = ("--requests", "64", "--rounds", "2", "--save")
+"""As many as are in flight at most."""
 
 PARTS = (
     Part("overhead", "the middleware itself, in each framework", ("--save",), _SMALL),
@@ -65,12 +67,12 @@ PARTS = (
         ("--requests", "40", "--framework", "starlette", "--save"),
         lacks=_valgrind,
     ),
-    Part("clients", "two writes over each client", ("--save",), _SMALL),
+    Part("clients", "two writes over each client", ("--save",), _AS_WIDE),
     Part(
         "clients-far",
         "the same, where an answer takes 4 ms",
         ("--delay-ms", "4", "--rounds", "9", "--save"),
-        (*_SMALL, "--delay-ms", "4"),
+        (*_AS_WIDE, "--delay-ms", "4"),
         "clients",
     ),
     Part("peers", "others, on every question", ("--save",), (*_SMALL, "--in-flight", "1", "2")),
