@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, assert_never
 
 from idem_middleware import transitions
@@ -398,15 +399,17 @@ def undo_later(runtime: Runtime, attempt: Attempt, old: Record | None) -> None:
     `attempt` tried to write it, `old` is what it was to take the place of. However many attempts end like this while
     the store is away, each key is looked after by one job.
     """
-    now = runtime.store.clock.monotonic()
-    with runtime.undos_lock:
-        undo = runtime.undos.get(attempt.pk)
-        is_first = undo is None
-        if undo is None:
-            if len(runtime.undos) >= _MOST_UNDOS:
-                return  # a flood while the store is away: the key is locked until its lease is over, like after a crash
-            undo = runtime.undos[attempt.pk] = Undo(runtime, attempt)
-        undo.add(attempt, old, now)
+    runtime.undos_lock.do(partial(_add_undo, runtime, attempt, old, runtime.store.clock.monotonic()))
+
+
+def _add_undo(runtime: Runtime, attempt: Attempt, old: Record | None, now: float) -> None:
+    undo = runtime.undos.get(attempt.pk)
+    is_first = undo is None
+    if undo is None:
+        if len(runtime.undos) >= _MOST_UNDOS:
+            return  # a flood while the store is away: the key is locked until its lease is over, like after a crash
+        undo = runtime.undos[attempt.pk] = Undo(runtime, attempt)
+    undo.add(attempt, old, now)
     if is_first:
         runtime.upkeep.schedule(0.0, undo.run, important=True)  # nobody else can, once this process is gone
 

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from idem_middleware.events import told
 from idem_middleware.probing import UNKNOWN, Abandoned, Done, NotDone, Probed, Unknown
+from idem_middleware.reentry import DeferringLock
 
 __all__ = ["Admission", "Probes", "answer_of", "failure_of", "probe_in_thread"]
 
@@ -37,7 +39,7 @@ class Probes:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
         self._asked: set[str] = set()
         self._unknown_until: OrderedDict[str, float] = OrderedDict()
         self._running = 0
@@ -55,18 +57,22 @@ class Probes:
 
     def end(self, pk: str, answer: Probed) -> None:
         """It answered, or is not waited for any longer."""
-        with self._lock:
-            self._asked.discard(pk)
-            self._unknown_until.pop(pk, None)
-            if isinstance(answer, Unknown):
-                self._unknown_until[pk] = self._monotonic() + _UNKNOWN_FOR_SECONDS
-                while len(self._unknown_until) > _MOST_REMEMBERED:
-                    self._unknown_until.popitem(last=False)
+        self._lock.do(partial(self._end, pk, answer))
+
+    def _end(self, pk: str, answer: Probed) -> None:
+        self._asked.discard(pk)
+        self._unknown_until.pop(pk, None)
+        if isinstance(answer, Unknown):
+            self._unknown_until[pk] = self._monotonic() + _UNKNOWN_FOR_SECONDS
+            while len(self._unknown_until) > _MOST_REMEMBERED:
+                self._unknown_until.popitem(last=False)
 
     def finished(self) -> None:
         """The prober itself has come to its end."""
-        with self._lock:
-            self._running -= 1
+        self._lock.do(self._finished)
+
+    def _finished(self) -> None:
+        self._running -= 1
 
 
 def probe_in_thread(

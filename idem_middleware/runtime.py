@@ -18,6 +18,7 @@ from idem_middleware.identity import Identity
 from idem_middleware.keys import caller_partition, placed, short_digest
 from idem_middleware.options import Options
 from idem_middleware.probes import Probes
+from idem_middleware.reentry import DeferringLock
 from idem_middleware.stores.base import Store
 from idem_middleware.stores.forks import reset_in_children
 from idem_middleware.upkeep import Upkeep, process_upkeep
@@ -58,7 +59,7 @@ class Runtime:
         self._twin: Store | None = None
         self._twin_lock = threading.Lock()
         self._ready_twin: Store | None = None
-        self.undos_lock = threading.Lock()
+        self.undos_lock = DeferringLock()
         self.undos: dict[str, Any] = {}  # jobs of `claims`, by key
         self.probes = Probes(store.clock.monotonic)
         reset_in_children(self)
@@ -101,7 +102,7 @@ class Runtime:
         self.cache = AnswerCache()
         self._twin_lock = threading.Lock()
         self._twin = self._ready_twin = None
-        self.undos_lock = threading.Lock()
+        self.undos_lock = DeferringLock()
         self.undos = {}
         self.probes = Probes(self.store.clock.monotonic)
 

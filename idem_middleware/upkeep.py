@@ -24,6 +24,9 @@ __all__ = ["Job", "Lane", "Upkeep", "process_upkeep"]
 _DRAIN_AT_EXIT_SECONDS = 5.0
 _SWEEP_FROM = 1024  # how many jobs may wait before those are dropped that were cancelled: most renewals are
 
+_LONGEST_SLEEP_SECONDS = 1.0
+_NO_MORE_THREADS = "can't start new thread"  # the words of CPython, 3.11 to 3.14, where the system refuses one
+
 logger = logging.getLogger("idem_middleware")
 
 
@@ -62,6 +65,9 @@ class Job:
 
 def _nothing() -> None:
     """The work of a job that was cancelled."""
+
+
+_Entry = tuple[float, int, Job]
 
 
 class Upkeep:
@@ -131,8 +137,7 @@ class Upkeep:
             if not self._unfinished:
                 return True
             now = self._monotonic()
-            self._due = [(now if job.important else due, order, job) for due, order, job in self._due]
-            heapq.heapify(self._due)
+            self._rebuild(lambda entry: (now, *entry[1:]) if entry[2].important else entry)
             self._changed.notify_all()
             while self._unfinished:
                 left = give_up_at - self._monotonic()
@@ -141,12 +146,21 @@ class Upkeep:
                 self._changed.wait(left)
             return True
 
+    def _rebuild(self, change: Callable[[_Entry], _Entry | None]) -> None:
+        """Change or drop each entry. Call it under the lock.
+
+        The collector may schedule a job in the middle of it, on this very thread: that one goes into the new heap.
+        """
+        entries, self._due = self._due, []
+        changed = [new for entry in entries if (new := change(entry)) is not None]
+        self._due += changed
+        heapq.heapify(self._due)
+
     def _push(self, delay_seconds: float, job: Job) -> None:
         thread: threading.Thread | None = None
         with self._lock:
             if len(self._due) >= self._sweep_at:
-                self._due = [entry for entry in self._due if not entry[2].cancelled]
-                heapq.heapify(self._due)
+                self._rebuild(lambda entry: None if entry[2].cancelled else entry)
                 self._sweep_at = max(_SWEEP_FROM, 2 * len(self._due))
             due = self._monotonic() + delay_seconds
             heapq.heappush(self._due, (due, next(self._order), job))
@@ -155,8 +169,16 @@ class Upkeep:
             elif due < self._wake_at:  # not for every first job: nearly each renewal is one, and cancelled soon
                 self._changed.notify_all()
         if thread is not None:
+            self._start(thread)
+
+    def _start(self, thread: threading.Thread) -> None:
+        try:
             # Without the lock: green threads would run the new one at once, which wants it.
             thread.start()
+        except RuntimeError as error:  # no more threads for the moment: the next job tries again
+            logger.error("idempotency upkeep could not start: %s", error)  # noqa: TRY400 - it says all
+            with self._lock:
+                self._thread = None
 
     def _new_thread(self) -> threading.Thread:
         self._pools = {
@@ -189,13 +211,18 @@ class Upkeep:
                 jobs = self._pop_due()
                 if not jobs:
                     self._wake_at = self._due[0][0] if self._due else math.inf
-                    self._changed.wait(self._wake_at - self._monotonic() if self._due else None)
+                    # Not for longer: what the collector schedules on this thread, just before it sleeps, wakes nobody.
+                    self._changed.wait(min(self._wake_at - self._monotonic(), _LONGEST_SLEEP_SECONDS))
                     continue
             for job in jobs:
                 try:
                     pools[job.lane].submit(self._run, job)
-                except RuntimeError:  # the interpreter is going down; leases lapse by themselves
-                    return
+                except RuntimeError as error:
+                    if _NO_MORE_THREADS not in str(error):
+                        return  # the interpreter is going down; leases lapse by themselves
+                    # The pool has the job all the same, and asks for a thread again when it gets another.
+                    logger.error("idempotency upkeep needs a thread for what is due: %s", error)  # noqa: TRY400
+                    self._push(_LONGEST_SLEEP_SECONDS, Job(_nothing, job.lane))
 
     def _run(self, job: Job) -> None:
         again: float | None = None

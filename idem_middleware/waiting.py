@@ -7,14 +7,15 @@ is in the same process, everybody is told at once.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from idem_middleware.options import Options
 from idem_middleware.records import Record
+from idem_middleware.reentry import DeferringLock
 from idem_middleware.stores.base import Found, Gone
 
 __all__ = ["Crowded", "Flights", "Ticket", "poll_pause"]
@@ -35,10 +36,13 @@ def poll_pause(polls: int, chance: float) -> float:
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """One waiter of a flight. `wake` is called from any thread when there is something to look at."""
+    """One waiter of a flight. `wake` is called from any thread when there is something to look at.
+
+    It gives False where nobody can wake up any more: the waiter's event loop is closed.
+    """
 
     pk: str
-    wake: Callable[[], None]
+    wake: Callable[[], object]
     on_thread: bool = False
     seen: Found | Gone | None = None
     polls: int = 0
@@ -64,13 +68,13 @@ class Flights:
         _instances.add(self)
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
         self._flights: dict[str, _Flight] = {}
         self._waiters = 0
         self._threads = 0
 
     def board(
-        self, pk: str, wake: Callable[[], None], options: Options | None = None, *, on_thread: bool = False
+        self, pk: str, wake: Callable[[], object], options: Options | None = None, *, on_thread: bool = False
     ) -> Ticket:
         """Join the flight for a key. `on_thread` says that a thread sleeps meanwhile, of which a server has few.
 
@@ -126,34 +130,41 @@ class Flights:
             for other in others:
                 other.seen = seen
         for other in others:
-            other.wake()
+            self._wake(other)
 
     def leave(self, ticket: Ticket) -> None:
         """Wait no longer. The pilot hands over to somebody who still does."""
-        with self._lock:
-            flight = self._flights[ticket.pk]
-            if ticket in flight.tickets:
-                del flight.tickets[ticket]
-                self._waiters -= 1
-                self._threads -= ticket.on_thread
-            heir: Ticket | None = None
-            if flight.pilot is ticket:
-                flight.pilot = heir = next(iter(flight.tickets), None)
-            if not flight.tickets:
-                del self._flights[ticket.pk]
-        if heir is not None:
-            heir.wake()
+        self._lock.do(partial(self._leave, ticket))
 
     def notify(self, pk: str) -> None:
         """The owner in this process has finished: wake the pilot, who looks at once."""
-        with self._lock:
-            flight = self._flights.get(pk)
-            if flight is None:
-                return
-            pilot = flight.pilot or next(iter(flight.tickets))
-            flight.pilot = pilot
-            pilot.polls = 0
-        pilot.wake()
+        if pk not in self._flights:  # nobody waits for nearly every request; who boards now looks by itself
+            return
+        self._lock.do(partial(self._notify, pk))
+
+    def _leave(self, ticket: Ticket) -> None:
+        flight = self._flights.get(ticket.pk)
+        if flight is None or ticket not in flight.tickets:
+            return
+        del flight.tickets[ticket]
+        self._waiters -= 1
+        self._threads -= ticket.on_thread
+        if not flight.tickets:
+            del self._flights[ticket.pk]
+        elif flight.pilot is ticket:
+            flight.pilot = next(iter(flight.tickets))
+            self._wake(flight.pilot)
+
+    def _notify(self, pk: str) -> None:
+        flight = self._flights.get(pk)
+        if flight is not None:
+            flight.pilot = flight.pilot or next(iter(flight.tickets))
+            flight.pilot.polls = 0
+            self._wake(flight.pilot)
+
+    def _wake(self, ticket: Ticket) -> None:
+        if ticket.wake() is False:  # its loop was closed under it: somebody else has to look
+            self.leave(ticket)
 
 
 _instances: weakref.WeakSet[Flights] = weakref.WeakSet()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -28,9 +29,13 @@ class Signal:
         self._is_set = False
         self._turn: asyncio.Future[None] | None = None
 
-    def set(self) -> None:
-        with suppress(RuntimeError):  # that loop is closed, and nobody waits there any more
+    def set(self) -> bool:
+        """Wake it; False if its loop is closed, so that nobody waits there any more."""
+        try:
             self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            return False
+        return True
 
     async def wait(self, seconds: float) -> None:
         """Until it is set or the time is over; the next wait is for another set."""
@@ -65,7 +70,8 @@ class _Alarms:
         self.loop = loop
         self._ends: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._rings_at = math.inf  # kept here: what other loops than asyncio's give for a timer need not tell it
         self._waiting = 0
         self._sweep_at = _SWEEP_FROM
 
@@ -91,14 +97,17 @@ class _Alarms:
     def _set_timer(self) -> None:
         first = self._ends[0][0]
         if self._timer is not None:
-            if self._timer.when() <= first:
+            if self._rings_at <= first:
                 return
             self._timer.cancel()
+        self._rings_at = first
         self._timer = self.loop.call_at(first, self._rung)
 
     def _rung(self) -> None:
         self._timer = None
-        while self._ends and (self._ends[0][2].done() or self._ends[0][0] <= self.loop.time()):
+        # Loops may ring a little early, by the resolution of their clocks (uvloop: a millisecond's half).
+        now = max(self.loop.time(), self._rings_at)
+        while self._ends and (self._ends[0][2].done() or self._ends[0][0] <= now):
             turn = heapq.heappop(self._ends)[2]
             if not turn.done():
                 turn.set_result(None)
@@ -110,10 +119,15 @@ _in_this_thread = threading.local()
 
 
 def _alarms_of(loop: asyncio.AbstractEventLoop) -> _Alarms:
-    """Those of the loop that runs on this thread. Where two take turns on it, each gets new ones now and then."""
-    alarms: _Alarms | None = getattr(_in_this_thread, "alarms", None)
+    """Those of the loop that runs on this thread. Where two take turns on it, each gets new ones now and then.
+
+    They are held by who waits and by their timer alone: a thread keeps nothing of a loop that is closed.
+    """
+    known: weakref.ref[_Alarms] | None = getattr(_in_this_thread, "alarms", None)
+    alarms = None if known is None else known()
     if alarms is None or alarms.loop is not loop:
-        alarms = _in_this_thread.alarms = _Alarms(loop)
+        alarms = _Alarms(loop)
+        _in_this_thread.alarms = weakref.ref(alarms)
     return alarms
 
 

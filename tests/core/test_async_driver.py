@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -562,6 +565,38 @@ class TestSignals:
 
         LeapingLoop.run(main)
 
+    def test_a_loop_that_rings_early_and_gives_bare_handles_will_do(self) -> None:
+        """As uvloop, whose timers are as fine as a millisecond."""
+        over: list[float] = []
+
+        async def wait(loop: LeapingLoop, seconds: float) -> None:
+            await pause(Signal(), seconds)
+            over.append(loop.now)
+
+        async def main(loop: LeapingLoop) -> None:
+            await asyncio.gather(*[wait(loop, number / 4) for number in (3, 1, 2)])
+
+        with contextlib.closing(CoarseLoop()) as loop:
+            loop.run_until_complete(main(loop))
+        assert over == pytest.approx([0.25, 0.5, 0.75], abs=0.01)
+        assert loop.timers == 4  # one for each end, and the first end of all was thought to be another
+
+    def test_a_thread_keeps_nothing_of_a_loop_that_is_closed(self) -> None:
+        """Nor what hung on waits there, even if nobody cancelled them."""
+
+        async def wait() -> None:
+            await pause(Signal(), 5.0)
+
+        loop = LeapingLoop()
+        waiting = loop.create_task(wait())
+        waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.run_until_complete(asyncio.sleep(0))
+        gone = weakref.ref(loop)
+        loop.close()
+        del loop, waiting
+        gc.collect()
+        assert gone() is None
+
 
 class LeapingLoop(asyncio.SelectorEventLoop):
     """Where nothing is to be done, time has passed at once."""
@@ -592,6 +627,14 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         self.wakings += bool(timeout)
         self.now += timeout or 0.0
         return self._look(0)
+
+
+class CoarseLoop(LeapingLoop):
+    """Its timers ring a little early, and tell nobody when."""
+
+    def call_at(self, when: float, *args: Any, **named: Any) -> Any:  # type: ignore[override]
+        handle = super().call_at(when - 0.004, *args, **named)
+        return SimpleNamespace(cancel=handle.cancel) if args[0].__name__ == "_rung" else handle
 
 
 def test_the_uncertain_claim_of_a_cancelled_request_is_undone(process: Process) -> None:

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,19 @@ class TestDraining:
             release.set()
 
 
+def test_what_is_scheduled_in_the_middle_of_a_sweep_is_kept(beside: Beside) -> None:
+    """A dropped answer schedules its recording from wherever the collector finds it."""
+    beside.upkeep.schedule(1, beside.job("old"))
+
+    def collecting(entry: Any) -> Any:
+        beside.upkeep.schedule(0.5, beside.job("collected"))
+        return entry
+
+    with beside.upkeep._lock:
+        beside.upkeep._rebuild(collecting)
+    assert beside.after(1) == ["collected", "old"]
+
+
 def test_cancelled_jobs_do_not_pile_up() -> None:
     """Most renewals are cancelled long before they are due; a busy service must not keep them until then."""
     upkeep = Upkeep(threads=False)
@@ -229,6 +243,40 @@ class TestThreads:
         upkeep.schedule(3600, lambda: None)
         assert upkeep._thread is not None
         assert upkeep._thread.daemon
+
+    @pytest.mark.parametrize("refused", ["idempotency-renewal", "idempotency-upkeep"])
+    def test_a_system_without_threads_for_a_moment_delays_jobs_only(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refused: str
+    ) -> None:
+        """Whatever thread can't be started, nobody who asks is told, and what is due is made up for."""
+        start, full, done = threading.Thread.start, threading.Event(), list[str]()
+        monkeypatch.setattr(upkeep_module, "_LONGEST_SLEEP_SECONDS", 0.05)
+
+        def starting(self: threading.Thread) -> None:
+            if full.is_set() and self.name.startswith(refused):
+                raise RuntimeError("can't start new thread")
+            start(self)
+
+        monkeypatch.setattr(threading.Thread, "start", starting)
+        upkeep = Upkeep()
+        if refused == "idempotency-renewal":
+            upkeep.schedule(0, lambda: None)
+        full.set()
+        upkeep.schedule(0, lambda: done.append("one"), Lane.RENEWAL)
+        eventually(lambda: "can't start new thread" in caplog.text, what="a refusal")
+        full.clear()
+        if refused == "idempotency-upkeep":
+            upkeep.schedule(0, lambda: done.append("two"), Lane.RENEWAL)
+        eventually(lambda: "one" in done, what="the job that was due")
+
+    def test_a_job_that_wakes_nobody_is_seen_all_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The collector may schedule it on the scheduling thread itself, between its last look and its sleep."""
+        done, upkeep = threading.Event(), Upkeep()
+        upkeep.schedule(0, lambda: None)
+        eventually(lambda: upkeep._wake_at == math.inf, what="a sleeping thread")
+        monkeypatch.setattr(upkeep, "_wake_at", -math.inf)
+        upkeep.schedule(0, lambda: done.set())  # noqa: PLW0108 - it gives None
+        assert done.wait(PATIENCE_SECONDS)
 
     def test_they_end_with_the_interpreter(self) -> None:
         """Whose pools take nothing more."""

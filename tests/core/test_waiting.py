@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +82,43 @@ def test_a_passenger_that_leaves_changes_nothing() -> None:
     flights.leave(other.ticket)
     assert pilot.woken == 0
     assert flights.pilots(pilot.ticket)
+
+
+def test_who_is_collected_in_the_middle_of_a_change_leaves_after_it() -> None:
+    """A coroutine whose loop is gone ends wherever an allocation starts the collector, on this very thread too."""
+    flights = Flights()
+    pilot, other = Passenger(flights), Passenger(flights)
+    assert flights.pilots(pilot.ticket)
+    with flights._lock:
+        flights.leave(pilot.ticket)
+        flights.notify("pk")
+        assert len(flights._flights["pk"].tickets) == 2
+    assert list(flights._flights["pk"].tickets) == [other.ticket]
+    assert other.woken == 2
+    assert flights.pilots(other.ticket)
+
+
+@pytest.mark.parametrize("how", ["the owner has finished", "the pilot leaves", "the pilot saw something"])
+def test_who_can_wake_up_no_more_is_passed_over(how: str) -> None:
+    """Its event loop was closed under it; somebody else looks, and it counts as a waiter no longer."""
+    flights = Flights()
+    pilot, dead, other = Passenger(flights), Passenger(flights), Passenger(flights)
+    dead.ticket.wake = lambda: False
+    if how == "the owner has finished":
+        pilot.ticket.wake = lambda: False
+    assert flights.pilots(pilot.ticket)
+    if how == "the owner has finished":
+        flights.notify("pk")
+    elif how == "the pilot leaves":
+        flights.leave(pilot.ticket)
+    else:
+        flights.share(pilot.ticket, SEEN)
+        flights.leave(pilot.ticket)
+    assert list(flights._flights["pk"].tickets) == [other.ticket]
+    assert other.woken >= 1
+    assert flights._waiters == 1
+    flights.leave(dead.ticket)
+    assert flights._waiters == 1
 
 
 def test_when_all_have_left_nothing_is_kept() -> None:

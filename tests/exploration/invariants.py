@@ -482,9 +482,15 @@ _REUSED = frozenset({"key-reused", "credentials-changed"})
 def abandoned(world: World, history: History, standing: Standing) -> Iterator[str]:
     """At the very end: no claim is left of an attempt whose process lives and whose work has ended, or never began."""
     deed = history.deed(standing.owner)
-    over = ["answered", "failed", "moved"]
-    if not (world.delays or world.stalls or standing.owner in history.late_claims):
-        over.append("claimed")  # else undoing it may have been given up, with good reason
+    over = ["failed", "moved"]
+    # Who is interrupted within a transaction, and its loop with it, can't know what became of it: the claim lapses.
+    if not (world.cuts and world.transacts == "completion"):
+        over.append("answered")
+    # Undoing it may be given up, with good reason: where it landed after its undoing, or where a second call failed,
+    # the last one of undoing it before its lease was over, and nobody is kept out by a lease that is over.
+    twice = history.faults and world.faults > 1 and world.settings.get("on_abandoned") != "refuse"
+    if not (world.delays or world.stalls or standing.owner in history.late_claims or twice):
+        over.append("claimed")
     if standing.status == PENDING and standing.owner not in history.dead and deed in over:
         yield f"the claim of {standing.owner} is left although its process lives and its handler {_DEEDS[deed]}"
 

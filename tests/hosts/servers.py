@@ -53,6 +53,11 @@ def _gunicorn(*arguments: str) -> tuple[str, ...]:
 
 SERVERS = (
     Server("uvicorn", ("uvicorn", "starlette"), ("uvicorn", "--port", "{port}", "--lifespan", "on", _ASGI)),
+    Server(
+        "uvicorn, uvloop",
+        ("uvicorn", "uvloop", "starlette"),
+        ("uvicorn", "--port", "{port}", "--lifespan", "on", "--loop", "uvloop", _ASGI),
+    ),
     Server("hypercorn", ("hypercorn", "starlette"), ("hypercorn", "-b", "127.0.0.1:{port}", _ASGI)),
     Server("daphne", ("daphne", "starlette"), ("daphne", "-b", "127.0.0.1", "-p", "{port}", _ASGI)),
     Server("gunicorn, sync", ("gunicorn", "flask"), _gunicorn()),
