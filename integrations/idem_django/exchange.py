@@ -21,17 +21,18 @@ from idem_middleware.body import BodyTooLarge
 from idem_middleware.claims import BaseLease
 from idem_middleware.identity import Admitted, CallerUnknown, Passed
 from idem_middleware.messages import HeaderPairs
-from idem_middleware.options import Options
+from idem_middleware.options import NEVER_COVERED, Options
 from idem_middleware.outcomes import Refused, Replayed, Unprotected
 from idem_middleware.problems import Problem, ProblemType
 
-__all__ = ["Exchange", "exchange_of", "exchange_on", "native_request"]
+__all__ = ["LEASE_ATTRIBUTE", "Exchange", "exchange_of", "exchange_on", "native_request"]
+
+LEASE_ATTRIBUTE = "idempotency"
+"""Of a request: where its view finds its lease."""
 
 logger = logging.getLogger("idem_middleware")
 
 _ATTRIBUTE = "_idempotency_exchange"
-_LEASE = "idempotency"  # where a view finds its lease
-_NEVER_COVERED = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 class Exchange:
@@ -51,8 +52,8 @@ class Exchange:
         self.headers: HeaderPairs = ()
         self.client_gone = False
         self.input = Input(request)
-        self.coverable = outer is None and request.method not in _NEVER_COVERED
-        setattr(request, _LEASE, outer)
+        self.coverable = outer is None and request.method not in NEVER_COVERED
+        setattr(request, LEASE_ATTRIBUTE, outer)
         setattr(request, _ATTRIBUTE, self)
         if self.coverable:
             self.input.watch()
@@ -161,7 +162,7 @@ class Exchange:
                 outcome.translate_with(to_response)
                 self.lease = outcome
                 on_loop = iscoroutinefunction(view) if view is not None else isinstance(outcome, AsyncLease)
-                setattr(self._request, _LEASE, self.async_lease if on_loop else self.blocking_lease)
+                setattr(self._request, LEASE_ATTRIBUTE, self.async_lease if on_loop else self.blocking_lease)
             case _:
                 assert_never(outcome)
         return None
@@ -193,7 +194,7 @@ def exchange_of(request: HttpRequest | None, what: object) -> Exchange | None:
     found = None if request is None else exchange_on(request)
     if found is not None:
         return found
-    if request is not None and request.method in _NEVER_COVERED:
+    if request is not None and request.method in NEVER_COVERED:
         return None
     name = getattr(what, "__qualname__", type(what).__qualname__)
     raise ImproperlyConfigured(

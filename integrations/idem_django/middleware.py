@@ -10,11 +10,12 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from idem_django.conf import configuration
-from idem_django.exchange import Exchange, exchange_on
+from idem_django.exchange import LEASE_ATTRIBUTE, Exchange, exchange_on
 from idem_django.finishing import finished
 from idem_django.marks import View
 from idem_django.recording import record, record_async
 from idem_middleware.claims import BaseLease
+from idem_middleware.options import NEVER_COVERED
 from idem_middleware.wsgi.claiming import LEASE
 
 __all__ = ["IdempotencyMiddleware"]
@@ -95,6 +96,9 @@ class IdempotencyMiddleware:
 
     def _begun(self, request: HttpRequest) -> Exchange | None:
         """This middleware's exchange with the request; None where it has nothing to do but to pass it on."""
+        if request.method in NEVER_COVERED:
+            setattr(request, LEASE_ATTRIBUTE, None)  # views that answer several methods look there
+            return None
         if exchange_on(request) is not None:
             return None  # an instance further outside acts
         exchange = Exchange(self._configuration, request, self, outer=_outer_lease(request))

@@ -120,8 +120,9 @@ class _Dispatch:
         self._dispatch = dispatch
 
     def __call__(self, *args: Any) -> ResponseReturnValue:
-        g.idempotency = request.environ.get(LEASE)
-        exchange: Exchange | None = request.environ.get(EXCHANGE)
+        environ = request.environ  # one way through the proxy
+        g.idempotency = environ.get(LEASE)
+        exchange: Exchange | None = environ.get(EXCHANGE)
         if exchange is not None and request.routing_exception is None:
             marker = self._marker()
             if marker is None or not marker.claims_itself:  # else the decorator acts where it is written
