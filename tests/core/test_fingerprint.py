@@ -153,6 +153,7 @@ def form(boundary: str, content_type: str = "multipart/form-data; boundary={}", 
 SAME: dict[str, tuple[Changes, Changes]] = {
     "order of the query": ({"query": "a=1&b=2"}, {"query": "b=2&a=1"}),
     "encoding of the query": ({"query": "a=x"}, {"query": "a=%78"}),
+    "no media type, and an empty one": ({"content_type": None}, {"content_type": ""}),
     "white space around the media type": ({}, {"content_type": "\t application/json \t;a=b"}),
     "parameters of the media type": ({}, {"content_type": "Application/JSON; charset=UTF-8"}),
     "layout of JSON": ({}, {"body": b'{ "to": "\\u0078", "amount": 12 }'}),
@@ -207,6 +208,15 @@ def test_everything_else_is_compared_as_sent(one: Changes, other: Changes) -> No
     assert of(**one) != of(**other)
     assert of(**one) == of(**one)
     assert of(**other) == of(**other)
+
+
+@pytest.mark.parametrize("content_type", ["multipart/form-data", "multipart/form-data; boundary=\u20ac"])
+def test_a_form_whose_boundary_is_not_told_is_compared_as_sent(content_type: str) -> None:
+    """None is guessed, whatever the body looks like."""
+    sent = form("XXXX", content_type)
+    body = hashlib.sha256(sent["body"]).digest()
+    head = (b"POST", b"/v1/payments", canonical_query("a=1&b=2"), b"multipart/form-data")
+    assert of(**sent) == laid_out(*head, b"as sent", body)
 
 
 def test_no_form_of_a_body_imitates_another() -> None:

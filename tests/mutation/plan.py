@@ -20,8 +20,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{_CORE}decisions.py",
         f"{_STORES}items.py",
         f"{_STORES}register.py",
-        f"{_STORES}transports.py",
         "tests/project/test_documentation.py",
+        f"{_STORES}transports.py",
     ),
     "idem_middleware.transitions": (
         f"{_CORE}transitions.py",
