@@ -565,6 +565,22 @@ class TestSignals:
 
         LeapingLoop.run(main)
 
+    def test_a_wait_that_was_ended_before_its_time_keeps_no_other_from_its_own(self) -> None:
+        """The timer that was set for it rings for nobody, and is set for the next."""
+
+        async def main(loop: LeapingLoop) -> float:
+            signal = Signal()
+            first = loop.create_task(pause(signal, 5.0))
+            second = loop.create_task(pause(Signal(), 6.0))
+            await asyncio.sleep(0)
+            signal.set()
+            await first
+            await second
+            return loop.now
+
+        with contextlib.closing(LeapingLoop()) as loop:
+            assert loop.run_until_complete(main(loop)) == pytest.approx(6.0, abs=0.01)
+
     def test_a_loop_that_rings_early_and_gives_bare_handles_will_do(self) -> None:
         """As uvloop, whose timers are as fine as a millisecond."""
         over: list[float] = []

@@ -149,6 +149,17 @@ def test_the_local_owner_makes_a_pilot_where_none_is_yet() -> None:
     assert flights.pilots(first.ticket)
 
 
+def test_whoever_has_left_when_it_is_told_is_not_told() -> None:
+    """Both came while somebody else was at work on the flights."""
+    flights = Flights()
+    passenger = Passenger(flights)
+    with flights._lock:
+        flights.leave(passenger.ticket)
+        flights.notify("pk")
+    assert passenger.woken == 0
+    assert flights._flights == {}
+
+
 def test_nobody_need_wait() -> None:
     """The usual case."""
     Flights().notify("pk")
