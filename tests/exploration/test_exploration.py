@@ -53,7 +53,9 @@ def test_every_interleaving_of_a_large_world_keeps_every_promise(
 
 def roamed(world: World, seconds: float) -> None:
     """Go through it at random; the seed is printed, and `EXPLORATION_SEED` makes the same schedules again."""
-    seed = int(os.environ.get(SEED_VARIABLE) or secrets.randbits(32))
+    # On CI the same schedules every time: what is judged there is the change. Elsewhere others each time.
+    by_default = 20_261_129 if os.environ.get("CI") == "true" else secrets.randbits(32)
+    seed = int(os.environ.get(SEED_VARIABLE) or by_default)
     print(f"{SEED_VARIABLE}={seed}")  # noqa: T201
     chance = random.Random(seed)  # noqa: S311  # chosen at random, not secret
     give_up_at = perf_counter() + seconds
