@@ -365,7 +365,7 @@ def judge(attempt: Attempt, tried: Record, result: Written | Found | Gone, now: 
         case Found(record):
             return decide(attempt.after(tried), record, now)
         case Gone():
-            return decide(attempt, None, now)
+            return decide(attempt.after(tried), None, now)
         case _:
             assert_never(result)
 

@@ -122,12 +122,17 @@ class Attempt:
         return replace(self, tried=tried)
 
     def claim(self, old: Record | None, now: float, *, attempt: int = 1, anew: bool = True) -> Record:
-        """A fresh lease. `old` is what it takes the place of; unless the key is bound `anew`, its checkpoint stays."""
+        """A fresh lease. `old` is what it takes the place of; unless the key is bound `anew`, its checkpoint stays.
+
+        What this attempt has tried before, and somebody may have seen, counts as older even where it is gone: no two
+        claims of one owner have one version.
+        """
+        before = self.tried if old is None else old
         expires_at = now + self.options.lease_seconds
         return Record(
             pk=self.pk,
             status=Status.PENDING,
-            version=1 if old is None else old.version + 1,
+            version=1 if before is None else before.version + 1,
             owner=self.owner,
             attempt=attempt,
             fingerprint=self.fingerprint,

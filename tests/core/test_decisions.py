@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem_middleware import Options, ProblemType
+from idem_middleware.claims import judge
 from idem_middleware.decisions import (
     Adopt,
     Attempt,
@@ -22,6 +23,7 @@ from idem_middleware.decisions import (
     decide,
 )
 from idem_middleware.records import Chunks, KeptResponse, OmittedResponse, Record, Status
+from idem_middleware.stores.base import GONE
 from tests.core.support.records import KEPT, MINE, NOW, THEIRS, attempt_of, record_of
 
 PENDING = record_of()
@@ -415,7 +417,8 @@ def test_what_is_written_is_bound_beyond_its_lease(attempt: Attempt, found: Reco
     step = decide(attempt, found, now)
     if isinstance(step, Create | Swap):
         assert step.new.status is Status.PENDING
-        assert step.new.version == (1 if found is None else found.version + 1)
+        before = attempt.tried if found is None else found
+        assert step.new.version == (1 if before is None else before.version + 1)
         assert step.new.bound_until >= step.new.expires_at + attempt.margin_seconds
         assert step.new.owner == attempt.owner
         assert step.new.ttl > step.new.bound_until
@@ -440,3 +443,15 @@ def test_only_own_writes_are_taken_as_written(attempt: Attempt, found: Record, n
         assert found.owner == attempt.owner
         assert attempt.tried is not None
         assert step.record is found
+
+
+def test_a_claim_made_again_where_it_was_swept_is_another_one() -> None:
+    """Who read the first one long ago, and wants to put its own in that place, must not fit the second.
+
+    A process that was frozen for minutes renews its claim late, finds nothing, and claims anew as the same owner.
+    """
+    first = attempt_of().claim(None, NOW)
+    again = judge(attempt_of(), first, GONE, NOW + 120)
+    assert isinstance(again, Create)
+    seen, stands = (first.owner, first.version), (again.new.owner, again.new.version)
+    assert seen != stands
