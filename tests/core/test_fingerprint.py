@@ -87,6 +87,7 @@ def test_a_fingerprint_is_of_fields_with_their_lengths_and_of_nothing_else() -> 
     assert of(payload=b"p") == laid_out(*head, b"application/json", b"payload", b"p")
     text = hashlib.sha256(b"x").digest()
     assert of(content_type="text/plain", body=b"x") == laid_out(*head, b"text/plain", b"as sent", text)
+    assert of(content_type=None, body=b"x") == laid_out(*head, b"", b"as sent", text)
     parts = multipart_digest([form("one").get("body", b"")], b"one")
     assert parts is not None
     assert of(**form("one")) == laid_out(*head, b"multipart/form-data", b"multipart", parts)

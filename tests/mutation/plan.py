@@ -16,11 +16,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{_CORE}drivers.py",
     ),
     "idem_middleware.records": (
+        "tests/project/test_documentation.py",  # the names of the table's edges are drawn there
         f"{_CORE}transitions.py",
         f"{_CORE}decisions.py",
         f"{_STORES}items.py",
         f"{_STORES}register.py",
-        "tests/project/test_documentation.py",
         f"{_STORES}transports.py",
     ),
     "idem_middleware.transitions": (
