@@ -39,11 +39,12 @@ def test_every_write_lies_on_the_table(write: Callable[[Record, float], Record])
 
 @every_write
 @pytest.mark.parametrize("attempt", [1, 3])
+@pytest.mark.parametrize("written", [None, b"paid"], ids=["nothing written", "something written"])
 def test_every_write_is_the_next_version_of_the_same_claim(
-    write: Callable[[Record, float], Record], attempt: int
+    write: Callable[[Record, float], Record], attempt: int, written: bytes | None
 ) -> None:
     """The fencing token moves by one; whose it is and for what does not move."""
-    old = record_of(attempt=attempt)
+    old = record_of(attempt=attempt, checkpoint=written)
     new = write(old, NOW + 1)
     assert new.version == old.version + 1
     assert (new.pk, new.owner, new.fingerprint, new.caller_digest) == (
@@ -90,6 +91,7 @@ def test_a_write_changes_what_it_is_for_and_nothing_else(name: str) -> None:
     new = ALL_WRITES[name](old, NOW + 1)
     changed = {field.name for field in fields(Record) if getattr(new, field.name) != getattr(old, field.name)}
     assert changed == CHANGES[name]
+    assert new.version == old.version + 1
 
 
 def test_what_is_given_back_unwritten_bears_no_answer() -> None:
@@ -230,13 +232,20 @@ def failed_of(old: Record, now: float) -> Record:
     return transitions.failed(old, now, Options())
 
 
+@pytest.mark.parametrize("written", [None, b"paid"], ids=["nothing written", "something written"])
 @pytest.mark.parametrize("attempt", [1, 2])
 @pytest.mark.parametrize("end", [transitions.released, transitions.undone, failed_of])
 def test_what_a_fast_clock_claimed_is_free_by_the_right_one(
-    end: Callable[[Record, float], Record], attempt: int
+    end: Callable[[Record, float], Record], attempt: int, written: bytes | None
 ) -> None:
     """A claim from the future, of a clock that was corrected since, keeps nobody waiting until that comes true."""
-    claim = record_of(created_at=NOW + 120.0, expires_at=NOW + 180.0, bound_until=NOW + 86520.0, attempt=attempt)
+    claim = record_of(
+        created_at=NOW + 120.0,
+        expires_at=NOW + 180.0,
+        bound_until=NOW + 86520.0,
+        attempt=attempt,
+        checkpoint=written,
+    )
     ended = end(claim, NOW)
     assert ended.expires_at <= NOW
     assert ended.created_at <= ended.expires_at
