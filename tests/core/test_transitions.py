@@ -251,3 +251,11 @@ def test_what_a_fast_clock_claimed_is_free_by_the_right_one(
     assert ended.created_at <= ended.expires_at
     step = decide(attempt_of(), ended, NOW + 0.1)
     assert isinstance(step, Swap)
+
+
+def test_an_undone_first_claim_with_which_something_was_written_gives_its_number_back_too() -> None:
+    """The next attempt is the first that begins, and hears of it."""
+    new = transitions.undone(record_of(attempt=1, transaction="t"), NOW)
+    step = decide(attempt_of(), new, NOW)
+    assert isinstance(step, Swap)
+    assert (step.new.attempt, step.new.transaction) == (1, "t")
