@@ -12,7 +12,7 @@ from idem_middleware.outcomes import Refused, Replayed, Unprotected, refusal
 from idem_middleware.problems import Problem, ProblemType
 from idem_middleware.runtime import Runtime
 from idem_middleware.stores.base import Store
-from idem_middleware.stores.urls import store_from_url
+from idem_middleware.stores.urls import store_of
 from idem_middleware.transacting import require_transactions
 
 __all__ = ["BaseEngine"]
@@ -24,7 +24,7 @@ class BaseEngine:
     def __init__(self, store: Store | str, options: Options | None = None, *, runtime: Runtime | None = None) -> None:
         if runtime is None:
             options = Options.from_mapping({}) if options is None else options
-            runtime = Runtime(store_from_url(store) if isinstance(store, str) else store, options)
+            runtime = Runtime(store_of(store), options)
         elif store is not runtime.store:
             raise ConfigurationError(["the runtime belongs to another store"])
         self.runtime = runtime

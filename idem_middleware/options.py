@@ -144,6 +144,13 @@ class Options:
         mode = os.environ.get(MODE_VARIABLE)
         if mode:
             values["mode"] = mode.lower()
+            if values["mode"] not in get_args(Mode):
+                known = get_args(Mode)
+                problems.append(
+                    f"the environment variable {MODE_VARIABLE} must be one of {', '.join(map(repr, known))}, "
+                    f"not {_shown(mode)}{_near(values['mode'], known)}"
+                )
+                del values["mode"]
         try:
             options = cls(**values) if base is None else replace(base, **values)
         except ConfigurationError as error:

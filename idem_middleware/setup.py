@@ -12,7 +12,7 @@ from idem_middleware.errors import ConfigurationError
 from idem_middleware.options import Options
 from idem_middleware.stores.base import Store
 from idem_middleware.stores.memory import MemoryStore
-from idem_middleware.stores.urls import store_from_url
+from idem_middleware.stores.urls import store_of
 
 __all__ = ["build", "placement_problems"]
 
@@ -33,24 +33,30 @@ def build(store: Store | str | None, engine: Engine | None, options: Mapping[str
         problems.append(
             "give a store ('dynamodb://TABLE?region=…', 'memory://' for a single process) or an engine that has one"
         )
-    chosen = Options()
+    made: Store | None = None
+    if store is not None and engine is None:
+        try:
+            made = store_of(store)
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+    chosen: Options | None = None
     try:
         chosen = Options.from_mapping(options, base=None if engine is None else engine.options)
     except ConfigurationError as error:
         problems.extend(error.problems)
-    if not problems and engine is None:
+    if made is not None and chosen is not None and not problems:
         try:
-            engine = Engine(store_from_url(store) if isinstance(store, str) else store, chosen)  # type: ignore[arg-type]
+            engine = Engine(made, chosen)
         except ConfigurationError as error:
             problems.extend(error.problems)
-    if engine is not None and not problems:
+    if engine is not None and chosen is not None and not problems:
         try:
             engine.check(chosen)
         except ConfigurationError as error:
             problems.extend(error.problems)
         problems.extend(placement_problems(engine.store, chosen))
-    if problems or engine is None:
-        raise ConfigurationError(problems)
+    if problems or engine is None or chosen is None:
+        raise ConfigurationError([*dict.fromkeys(problems)])
     _warn_without_caller(chosen)
     _hint_at_guesses(chosen, engine.store)
     return engine, chosen

@@ -14,7 +14,22 @@ from idem_middleware.stores.dynamodb.table import DEFAULT_TABLE
 from idem_middleware.stores.memory import MemoryStore
 from idem_middleware.stores.regional import RegionalStore
 
-__all__ = ["store_from_url"]
+__all__ = ["store_from_url", "store_of"]
+
+
+def store_of(store: Store | str) -> Store:
+    """A store, or the one that a URL names.
+
+    Raises:
+        ConfigurationError: it is neither, or a wrong URL.
+    """
+    if isinstance(store, str):
+        return store_from_url(store)
+    given: object = store
+    if not all(hasattr(given, name) for name in ("clock", "create", "swap", "load")):
+        wanted = "a store or its URL, such as 'dynamodb://TABLE?region=…' or 'memory://'"
+        raise ConfigurationError([f"store must be {wanted}, not of type {type(given).__name__}"])
+    return store
 
 
 def store_from_url(url: str) -> Store:
@@ -42,7 +57,8 @@ def store_from_url(url: str) -> Store:
         known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
         # Only the scheme is repeated: what follows may be the URL of something else, with its password.
         scheme = parts.scheme or url.partition(":")[0] if ":" in url else ""
-        raise ConfigurationError([f"a store's URL begins with one of {known}{_near(scheme, _SCHEMES)}"])
+        given = f", not {scheme}://" if scheme.isalnum() else ""
+        raise ConfigurationError([f"a store's URL begins with one of {known}{given}{_near(scheme, _SCHEMES)}"])
     return make(parts)
 
 

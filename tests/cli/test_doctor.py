@@ -398,3 +398,14 @@ class TestApplications:
         told = run("doctor", "--app", "shop_on_disk", status=1).output
         assert "in memory: each process has its own" in told
         run("doctor", "--app", "shop_on_disk", "--development")
+
+    def test_a_table_set_for_other_commands_does_not_stand_for_the_service_s_own(
+        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The documentation has the reader set IDEMPOTENCY_STORE: a good table there says nothing of the service."""
+        (tmp_path / "shop_in_memory.py").write_text("IDEMPOTENCY = {'STORE': 'memory://'}\n")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setenv("IDEMPOTENCY_STORE", "dynamodb://keys?region=eu-central-1")
+        told = run("doctor", "--app", "shop_in_memory", status=1).output
+        assert "in memory: each process has its own" in told

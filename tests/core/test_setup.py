@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -60,9 +61,30 @@ def test_all_problems_come_at_once() -> None:
 
 
 def test_a_wrong_url_is_a_configuration_error() -> None:
-    """Told at start-up."""
-    with pytest.raises(ConfigurationError):
-        setup.build("redis://somewhere", None, {})
+    """Told at start-up, with what was given of it, together with what is wrong with the options."""
+    with pytest.raises(ConfigurationError) as caught:
+        setup.build("redis://user:secret@somewhere", None, {"lease_secs": 5})
+    url, option = caught.value.problems
+    assert "not redis://" in url
+    assert "secret" not in url
+    assert "lease_seconds" in option
+
+
+@pytest.mark.parametrize("wrong", [5, object(), {"url": "memory://"}])
+def test_what_is_no_store_is_named_by_its_type(wrong: Any) -> None:
+    """Wherever a store is given."""
+    for make in (lambda: setup.build(wrong, None, {}), lambda: Engine(wrong)):
+        with pytest.raises(ConfigurationError, match=rf"not of type {type(wrong).__name__}"):
+            make()
+
+
+def test_a_wrong_mode_of_the_environment_is_told_once_and_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has set no `mode` in the code would look in the wrong place."""
+    monkeypatch.setenv("IDEMPOTENCY_MODE", "bogus")
+    with pytest.raises(ConfigurationError) as caught:
+        setup.build("memory://", None, {})
+    (problem,) = caught.value.problems
+    assert "IDEMPOTENCY_MODE" in problem
 
 
 def test_a_missing_caller_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.text import Text
 
@@ -53,7 +54,11 @@ def _options(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     help="The service: its application, an engine, or Django's settings module.",
 )
 @click.option(
-    "--store", "url", envvar="IDEMPOTENCY_STORE", metavar="URL", help="The table, if it is not the application's."
+    "--store",
+    "url",
+    envvar="IDEMPOTENCY_STORE",
+    metavar="URL",
+    help="The table, if it is not the application's. With --app the variable IDEMPOTENCY_STORE does not count.",
 )
 @click.option(
     "--option", "given", callback=_options, multiple=True, metavar="NAME=VALUE", help="An option of the service."
@@ -88,6 +93,8 @@ def doctor(
 
     Exit status: 0 if nothing is red (with --strict: nor yellow), 1 otherwise.
     """
+    if path is not None and click.get_current_context().get_parameter_source("url") is ParameterSource.ENVIRONMENT:
+        url = None  # set for other commands: what is asked about is the application, as it is
     configured = _configured(path, url, given)
     known = Circumstances(
         retry_horizon_seconds=retry_horizon,
