@@ -21,7 +21,9 @@ from idem_middleware.decisions import (
     Swap,
     Wait,
     decide,
+    is_late,
 )
+from idem_middleware.messages import Request
 from idem_middleware.records import Chunks, KeptResponse, OmittedResponse, Record, Status
 from idem_middleware.stores.base import GONE
 from tests.core.support.records import KEPT, MINE, NOW, THEIRS, attempt_of, record_of
@@ -455,3 +457,55 @@ def test_a_claim_made_again_where_it_was_swept_is_another_one() -> None:
     assert isinstance(again, Create)
     seen, stands = (first.owner, first.version), (again.new.owner, again.new.version)
     assert seen != stands
+
+
+def test_a_key_that_is_bound_anew_knows_nothing_of_what_was_there() -> None:
+    """Another request's checkpoint is none of this one's."""
+    old = record_of(checkpoint=b"half", transaction="t-1")
+    fresh = attempt_of().claim(old, NOW)
+    assert (fresh.checkpoint, fresh.transaction) == (None, None)
+
+
+def test_the_next_attempt_knows_what_the_last_one_has_left() -> None:
+    """Its checkpoint, and which transaction was carried out."""
+    old = record_of(checkpoint=b"half", transaction="t-1")
+    next_one = attempt_of().claim(old, NOW, attempt=2, anew=False)
+    assert (next_one.checkpoint, next_one.transaction) == (b"half", "t-1")
+
+
+def test_a_first_claim_has_nothing_to_know() -> None:
+    """Nothing stands there."""
+    for anew in (True, False):
+        first = attempt_of().claim(None, NOW, anew=anew)
+        assert (first.checkpoint, first.transaction, first.version) == (None, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "late"),
+    [
+        (None, False),
+        (record_of(), False),
+        (record_of(Status.FAILED), False),
+        (record_of(Status.COMPLETED, response=KEPT), True),
+        (record_of(Status.COMPLETED, response=KEPT, fingerprint=b"another"), False),
+    ],
+    ids=["nothing", "running", "failed", "done", "another request"],
+)
+def test_only_what_was_done_makes_a_duplicate_late(found: Record | None, late: bool) -> None:  # noqa: FBT001
+    """What claims anew where the same request was done, is a retry that came when its answer was kept no longer."""
+    assert is_late(attempt_of(), found) is late
+
+
+def test_the_request_of_an_attempt_is_no_part_of_what_it_is() -> None:
+    """Two tries at one piece of work are equal whatever object they came as, and nothing of it is in their text."""
+    one, other = (attempt_of(request=Request(method="POST", path="/secret-path")) for _ in range(2))
+    assert one == other
+    assert "secret-path" not in repr(one)
+    assert attempt_of().request is None
+    assert (attempt_of().probed, attempt_of().accepted, attempt_of().tried) == (None, (), None)
+
+
+def test_an_attempt_neither_waits_nor_allows_for_clocks_unless_it_is_told_to() -> None:
+    """Who decides for itself, without a runtime, gets nothing that it did not ask for."""
+    attempt = Attempt(pk="pk", owner=MINE, fingerprint=b"print", caller_digest=None, options=Options())
+    assert (attempt.patience_seconds, attempt.margin_seconds) == (0.0, 0.0)
