@@ -42,9 +42,10 @@ _CYCLE: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-# Pools of the product's that begin with no threads and get more when all are busy, up to their bounds.
-_POOLS = ("idem-store", "idempotency-renewal", "idempotency-recording", "idempotency-upkeep")
-_POOLED_AT_MOST = 50 + 16 + 8 + 4 + 1  # the last is the one that schedules
+# Pools that begin with no threads and get more when all are busy, up to their bounds: the product's, and asyncio's own,
+# where Django under ASGI logs what it refuses.
+_POOLS = ("idem-store", "idempotency-renewal", "idempotency-recording", "idempotency-upkeep", "asyncio_")
+_POOLED_AT_MOST = 50 + 16 + 8 + 4 + 1 + 32  # the last but one is the thread that schedules
 
 
 @dataclass(frozen=True, slots=True)
