@@ -42,10 +42,10 @@ _CYCLE: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-# Pools that begin with no threads and get more when all are busy, up to their bounds: the product's, and asyncio's own,
-# where Django under ASGI logs what it refuses.
-_POOLS = ("idem-store", "idempotency-renewal", "idempotency-recording", "idempotency-upkeep", "asyncio_")
-_POOLED_AT_MOST = 50 + 16 + 8 + 4 + 1 + 32  # the last but one is the thread that schedules
+# Pools that begin with no threads and get more when all are busy, up to their bounds: the product's, with the thread
+# that schedules; asyncio's own, where Django under ASGI logs what it refuses; and that of whoever sends requests here.
+_POOLS = ("idem-store", "idempotency-renewal", "idempotency-recording", "idempotency-upkeep", "asyncio_", "requests_")
+_POOLED_AT_MOST = 50 + 16 + 8 + 4 + 1 + 32 + _AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)

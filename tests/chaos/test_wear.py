@@ -57,7 +57,7 @@ def test_what_breathes_does_not_grow() -> None:
     ("member", "value"),
     [
         ("threads", 11),
-        ("pooled", 112),
+        ("pooled", 128),
         ("files", 13),
         ("connections", 5),
         ("renewals", 1),
