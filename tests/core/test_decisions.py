@@ -509,3 +509,24 @@ def test_an_attempt_neither_waits_nor_allows_for_clocks_unless_it_is_told_to() -
     """Who decides for itself, without a runtime, gets nothing that it did not ask for."""
     attempt = Attempt(pk="pk", owner=MINE, fingerprint=b"print", caller_digest=None, options=Options())
     assert (attempt.patience_seconds, attempt.margin_seconds) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "outcome"),
+    [
+        ((b"old print", b"old caller"), Replay),
+        ((b"old print", b"another"), ProblemType.CREDENTIALS_CHANGED),
+        ((b"another", b"old caller"), ProblemType.KEY_REUSED),
+    ],
+    ids=["both", "another caller", "another request"],
+)
+def test_what_was_written_under_an_earlier_secret_is_known_by_its_digests_there(
+    accepted: tuple[bytes, bytes], outcome: object
+) -> None:
+    """Of the caller as of the request: each for itself."""
+    found = record_of(Status.COMPLETED, response=KEPT, fingerprint=b"old print", caller_digest=b"old caller")
+    step = decide(attempt_of(accepted=((b"none", b"none"), accepted)), found, NOW)
+    if isinstance(step, Refuse):
+        assert step.problem.type is outcome
+    else:
+        assert type(step) is outcome
