@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem_middleware import Options, ProblemType
+from idem_middleware.ciphers import AesGcm
 from idem_middleware.claims import judge
 from idem_middleware.decisions import (
     Adopt,
     Attempt,
     Create,
     Execute,
+    Probe,
     Refuse,
     Replay,
     Step,
@@ -530,3 +533,52 @@ def test_what_was_written_under_an_earlier_secret_is_known_by_its_digests_there(
         assert step.problem.type is outcome
     else:
         assert type(step) is outcome
+
+
+class TestProbing:
+    """What is decided about an abandoned claim where the user may know what became of it."""
+
+    LATE = NOW + 100  # the lease of the claim, and the margin, are over
+
+    def step(self, *, on_abandoned: Literal["retry", "refuse"] = "retry", **asked: Any) -> Step:
+        """What is decided about somebody's claim at version 3."""
+        options = Options(prober=lambda _: None, on_abandoned=on_abandoned)
+        return decide(attempt_of(options, **asked), PENDING, self.LATE)
+
+    @pytest.mark.parametrize("probed", [None, ("another", 3, True), (THEIRS, 2, True)])
+    def test_who_has_not_asked_about_this_claim_asks(self, probed: tuple[str, int, bool] | None) -> None:
+        """What was said of another one, or of an earlier version, says nothing of this."""
+        assert self.step(probed=probed) == Probe(PENDING)
+
+    @pytest.mark.parametrize("on_abandoned", ["retry", "refuse"])
+    def test_what_was_not_done_runs_again(self, on_abandoned: Literal["retry", "refuse"]) -> None:
+        """Also where what is unknown is refused: it is known now."""
+        step = self.step(on_abandoned=on_abandoned, probed=(THEIRS, 3, True))
+        assert isinstance(step, Swap)
+        assert (step.old, step.new.attempt) == (PENDING, 2)
+
+    def test_what_stays_unknown_is_as_without_asking(self) -> None:
+        """By `on_abandoned`."""
+        assert isinstance(self.step(probed=(THEIRS, 3, False)), Swap)
+        refused = self.step(on_abandoned="refuse", probed=(THEIRS, 3, False))
+        assert isinstance(refused, Refuse)
+        assert refused.problem.type is ProblemType.OUTCOME_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("cipher", "told"),
+    [
+        (None, "/orders/1"),
+        (AesGcm({"now": b"k" * 32}), None),
+        (AesGcm({"now": b"k" * 32}, reads_plain=True), "/orders/1"),
+    ],
+    ids=["no cipher", "a cipher", "a cipher that still reads what is not sealed"],
+)
+def test_a_location_that_nobody_has_sealed_is_believed_only_where_that_is_meant(
+    cipher: AesGcm | None, told: str | None
+) -> None:
+    """Whoever can write to the table could send clients elsewhere."""
+    omitted = OmittedResponse(reason=ProblemType.RESPONSE_NOT_STORED.slug, location="/orders/1")
+    step = decide(attempt_of(Options(cipher=cipher)), record_of(Status.COMPLETED, response=omitted), NOW)
+    assert isinstance(step, Refuse)
+    assert step.problem.location == told
