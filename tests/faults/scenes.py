@@ -214,8 +214,17 @@ class Site:
         """Let it happen."""
         if FAULTS[scene.fault].gone:  # from its proxy everybody is gone
             with running_fault_proxy(self._local) as proxy:
-                return self._play(scene, proxy, self._new_engine(proxy.url, lasting=True))
+                engine = self._new_engine(proxy.url, lasting=True)
+                try:
+                    return self._play(scene, proxy, engine)
+                finally:
+                    self._let_go_of(engine)
         return self._play(scene, self._proxy, self._engines[scene.lasting])
+
+    def _let_go_of(self, engine: Engine) -> None:
+        """Close what it has opened on the loop, which goes on without it."""
+        store: Any = engine.asynchronous._async_store
+        asyncio.run_coroutine_threadsafe(store.aclose(), self._loop).result(60)
 
     def _play(self, scene: Scene, proxy: FaultProxy, engine: Engine) -> Outcome:
         key = uuid4().hex
